@@ -20,12 +20,13 @@ pytest.importorskip("orjson")
 from bertsmith import load
 from bertsmith.engine.language_model.fill_mask import Fillings
 from bertsmith.engine.language_model.words import Filling
-from bertsmith.network.config import Conformal, ModelConfig
+from bertsmith.network.config import Conformal, ModelConfig, Preprocessing
 from bertsmith.network.model import build_model
 from bertsmith.network.pooling import Truncation
 from bertsmith.serving.messages import Input
 from bertsmith.serving.models.handlers import present_fillings
 from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights.folder import save_model
@@ -225,6 +226,10 @@ def test_vectors_are_as_wide_as_the_folder_says(tmp_path: Path) -> None:
             body = {"input": TEXT, "dimensions": 5}
             (found,) = (await rig.post("/v1/embeddings", body)).json()["data"]
             close_unit_vectors(np.array([found["embedding"]]), expected / np.linalg.norm(expected))
+            for path, key, status in (("/v1/embeddings", "input", 400), ("/embed", "inputs", 422)):
+                refused = await rig.post(path, {key: TEXT, "dimensions": 4})
+                assert refused.status_code == status
+                assert "dimensions is 4" in refused.text
 
     asyncio.run(run())
 
@@ -254,6 +259,116 @@ def test_places_of_masks_are_unknown_where_both_texts_have_some() -> None:
         asked = Input(text, second, truncate=True)
         masks = present_fillings(TOKENIZERS["bert"], answer, asked)["masks"]
         assert [(mask["start"], mask["end"]) for mask in masks] == places
+
+
+def test_masks_are_filled_whatever_the_vocabulary_calls_them(tmp_path: Path) -> None:
+    tokenizer = learn_byte_bpe(["the smith heats the iron"] * 9, size=280)
+    assert tokenizer.vocabulary[tokenizer.mask_id] == "<mask>"
+    config = MODELS["roberta-masked_lm"]
+    encoder = replace(config.encoder, vocabulary=tokenizer.size, longest=40)
+    save_model(tmp_path / "it", build_model(replace(config, encoder=encoder), seed=7), tokenizer)
+    model = load(tmp_path / "it", precision="fp32", threads=1, device="cpu")
+    single, pair = model.predict(["<mask> heats <mask>", ("the smith", "heats <mask> iron")], top=3)
+    asked: list[tuple[Any, dict[str, Any], list[tuple[int | None, int | None]]]] = [
+        ("[MASK] heats [MASK]", single, [(0, 6), (13, 19)]),
+        ("[MASK] heats <mask>", single, [(0, 6), (13, 19)]),
+        ({"text": "the smith", "text_pair": "heats [MASK] iron"}, pair, [(None, None)]),
+    ]
+
+    async def run() -> None:
+        async with serving(tmp_path / "it") as rig:
+            for given, record, places in asked:
+                response = await rig.post("/answer", {"inputs": [given], "top": 3})
+                assert response.status_code == 200, response.text
+                (answer,) = response.json()["answers"]
+                assert [(mask["start"], mask["end"]) for mask in answer["masks"]] == places
+                assert [
+                    [item["token"] for item in mask["candidates"]] for mask in answer["masks"]
+                ] == [[item["piece"] for item in mask] for mask in record["masks"]]
+
+    asyncio.run(run())
+
+
+def test_a_candidate_that_continues_a_word_is_shown_without_its_mark() -> None:
+    answer = Fillings(masks=[[Filling("##ing", 0.5), Filling("#", 0.25)]])
+    (mask,) = present_fillings(TOKENIZERS["bert"], answer, Input("heat[MASK]"))["masks"]
+    assert [(item["token"], item["text"]) for item in mask["candidates"]] == [
+        ("##ing", "ing"), ("#", "#"),
+    ]  # fmt: skip
+
+
+def test_as_many_classes_are_answered_as_are_asked_for(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "it", MODELS["bert-class"])
+    (record,) = load(folder, precision="fp32", threads=1, device="cpu").predict([TEXT])
+    likeliest = sorted(record["probabilities"], key=record["probabilities"].__getitem__)[::-1]
+
+    async def run() -> None:
+        async with serving(folder) as rig:
+            for top, count in ((1, 1), (2, 2), (9, len(LABELS))):
+                response = await rig.post("/answer", {"inputs": [TEXT], "top": top})
+                (answer,) = response.json()["answers"]
+                assert [item["label"] for item in answer["scores"]] == likeliest[:count]
+
+    asyncio.run(run())
+
+
+def test_inputs_that_a_model_was_not_made_for_are_refused(tmp_path: Path) -> None:
+    choices, follows = MODELS["bert-choice"], MODELS["bert-pretraining"]
+    folders = [saved(tmp_path / "choices", choices), saved(tmp_path / "follows", follows)]
+    for name, pairs in (("pairs", True), ("singles", False)):
+        read = Preprocessing(longest=20, pairs=pairs)
+        folders.append(saved(tmp_path / name, replace(MODELS["bert-class"], preprocessing=read)))
+    pair = {"text": TEXT, "text_pair": SECOND}
+    wrong: list[tuple[str, str, Any, str]] = [
+        ("choices", "choices", {"text": TEXT, "choices": [SECOND]}, "fewer than two choices"),
+        ("choices", "choices", {"text": TEXT, "choices": [SECOND, " "]}, "a text is blank"),
+        ("choices", "choices", {"text": "\t", "choices": [SECOND, "word9"]}, "a text is blank"),
+        ("follows", "next-sentence", TEXT, "the input is a single text"),
+        ("follows", "next-sentence", pair | {"text_pair": " "}, "a text is blank"),
+        ("pairs", "classes", TEXT, "the model was trained on pairs"),
+        ("singles", "classes", pair, "the model was trained on single texts"),
+        ("singles", "classes", " ", "a text is blank"),
+    ]
+
+    async def run() -> None:
+        async with serving(*folders) as rig:
+            for model, task, given, said in wrong:
+                body = {"model": model, "task": task, "inputs": [given]}
+                response = await rig.post("/answer", body)
+                assert response.status_code == 400, (given, response.text)
+                assert said in response.json()["error"]["message"]
+            for model, given in (("pairs", pair), ("singles", TEXT)):
+                response = await rig.post("/answer", {"model": model, "inputs": [given]})
+                assert response.status_code == 200
+
+    asyncio.run(run())
+
+
+def test_a_word_that_is_not_read_has_no_tag(tmp_path: Path) -> None:
+    folder, text = saved(tmp_path / "it", MODELS["bert-tags"]), "word1 \u200b word9"
+
+    async def run() -> None:
+        async with serving(folder) as rig:
+            (answer,) = (await rig.post("/answer", {"inputs": [text]})).json()["answers"]
+            assert [item["text"] for item in answer["entities"]] == ["word1", "word9"]
+            assert all(item["label"] in LABELS for item in answer["entities"])
+
+    asyncio.run(run())
+
+
+def test_a_question_without_an_answer_has_none(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "it", replace(MODELS["bert-span"], no_answer=-1e6))
+    asked = {"question": SECOND, "context": TEXT}
+    (record,) = load(folder, precision="fp32", threads=1, device="cpu").predict([asked])
+    assert not record["answer"]
+
+    async def run() -> None:
+        async with serving(folder) as rig:
+            (answer,) = (await rig.post("/answer", {"inputs": [asked]})).json()["answers"]
+            nothing = dict.fromkeys(("answer", "start", "end", "score"))
+            assert answer == {**nothing, "truncated": False}
+
+    asyncio.run(run())
 
 
 def test_next_sentence_is_that_of_python(tmp_path: Path) -> None:
@@ -296,6 +411,8 @@ def test_predict_and_rerank_have_the_shapes_of_text_embeddings_inference(tmp_pat
             assert scores == sorted(scores, reverse=True)
             assert all(map(written_short, scores))
             assert all(body["texts"][item["index"]] == item["text"] for item in ranked)
+            plain = (await rig.post("/rerank", body | {"return_text": False})).json()
+            assert plain == [{k: item[k] for k in ("index", "score")} for item in ranked]
             raw = (await rig.post("/rerank", body | {"raw_scores": True})).json()
             logits = np.array([item["score"] for item in raw])
             check(1 / (1 + np.exp(-logits)), scores, 2e-6)
@@ -389,6 +506,10 @@ def test_what_is_too_long_is_refused_or_truncated_and_marked(tmp_path: Path) -> 
                 if path == "/answer":
                     marks = [item["truncated"] for item in cut.json()["answers"]]
                     assert marks == [False, True]
+            body = {"inputs": {"source_sentence": "word2", "sentences": [LONG]}}
+            assert (await rig.post("/similarity", body)).status_code == 413
+            cut = await rig.post("/similarity", body | {"parameters": {"truncate": True}})
+            assert (cut.status_code, cut.headers["x-truncated"]) == (200, "1")
 
     asyncio.run(run())
 
@@ -491,10 +612,20 @@ def test_a_question_that_is_too_long_is_told_what_would_be_read(tmp_path: Path) 
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("head", ["tags", "span"])
+IN_WINDOWS: dict[str, Any] = {
+    "tags": LONG,
+    "span": {"question": "word3", "context": LONG},
+    "class": {"text": "word3 word4", "text_pair": LONG},
+}
+
+
+@pytest.mark.parametrize("head", IN_WINDOWS)
 def test_texts_are_read_in_windows_up_to_a_limit(head: str, tmp_path: Path) -> None:
-    folder = saved(tmp_path / "it", MODELS[f"bert-{head}"])
-    asked: Any = LONG if head == "tags" else {"question": "word3", "context": LONG}
+    config, asked = MODELS[f"bert-{head}"], IN_WINDOWS[head]
+    if head == "class":
+        read = Preprocessing(longest=23, pairs=True, long="windows")
+        config = replace(config, preprocessing=read)
+    folder = saved(tmp_path / "it", config)
 
     async def run() -> None:
         async with serving(folder) as rig:

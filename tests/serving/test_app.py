@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from asyncio import Task
 from collections.abc import Callable, Coroutine, Mapping, MutableMapping
 from pathlib import Path
@@ -30,11 +31,11 @@ from bertsmith.serving.dispatch.workers import Listener
 from bertsmith.serving.http import schema
 from bertsmith.serving.http.dialects import service
 from bertsmith.serving.http.dialects.service import Rendered, Service, reply
-from bertsmith.serving.http.limits import Keys
+from bertsmith.serving.http.limits import Keys, ResponseSender
 from bertsmith.serving.messages import Batch, Cancel, Done, Kind, Lane, Outcome, Refused
 from bertsmith.serving.models.served import ServedModel
 from bertsmith.serving.models.worker import Computing
-from bertsmith.serving.refusals import InvalidRequest
+from bertsmith.serving.refusals import InvalidRequest, Unauthorized
 from serving_inline import Rig, facts, running, texts_of
 
 ASKED = {"inputs": ["abc"]}
@@ -415,16 +416,19 @@ async def called(
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(dict(message))
 
-    named = {"host": "localhost", **headers}
-    scope = {
+    await rig.app(scope_of({"host": "localhost", **headers}, **changes), receive, send)
+    return sent
+
+
+def scope_of(headers: Mapping[str, str], **changes: str) -> dict[str, Any]:
+    """The scope of a request with these headers, with changes."""
+    return {
         "type": "http", "method": "POST", "path": "/answer", "raw_path": b"/answer",
-        "headers": [(name.encode(), value.encode()) for name, value in named.items()],
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
         "query_string": b"", "root_path": "",
         "scheme": "http", "http_version": "1.1", "server": ("localhost", 80),
         "client": ("127.0.0.1", 9), "asgi": {"version": "3.0"}, **changes,
     }  # fmt: skip
-    await rig.app(scope, receive, send)
-    return sent
 
 
 def test_a_body_that_trickles_is_given_up() -> None:
@@ -436,6 +440,8 @@ def test_a_body_that_trickles_is_given_up() -> None:
         async with running(body_deadline=0.05) as rig:
             start, _ = await called(rig, trickle)
             assert start["status"] == 408
+            # the rest of the body would be taken for another request
+            assert (b"connection", b"close") in start["headers"]
 
     run(test)
 
@@ -459,6 +465,85 @@ def test_a_body_is_whole_with_the_last_byte_that_was_declared(
             headers = {"content-length": str(len(body)), **more}
             start, _ = await called(rig, receive, headers)
             assert start["status"] == status
+
+    run(test)
+
+
+def test_a_client_that_does_not_read_its_answer_is_given_up() -> None:
+    bodies = [json.dumps({"inputs": ["x" * 150_000]}).encode()]
+    sent: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        if not bodies:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": bodies.pop(), "more_body": False}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(len(message.get("body", b"")))
+        if sum(sent) > 100_000:
+            await asyncio.Event().wait()
+
+    async def test() -> None:
+        async with running(body_deadline=0.05, deadline=3600) as rig:
+            answered = asyncio.ensure_future(
+                rig.app(scope_of({"host": "localhost"}), receive, send)
+            )
+            done, _ = await asyncio.wait([answered], timeout=60)
+            assert done
+            with pytest.raises(TimeoutError):
+                answered.result()
+            # in pieces, of which one alone is on its way
+            assert 0 < sum(sent) < 150_000
+            assert (await rig.post("/answer", ASKED)).status_code == 200
+
+    run(test)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2**16, 2**16 + 1, 2**17])
+def test_a_response_of_any_size_ends(size: int) -> None:
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    async def test() -> None:
+        sender = ResponseSender(send, 1.0, close=lambda: False)
+        await Response(b"x" * size)({"type": "http"}, cast("Any", None), sender.send)
+        assert sender.status == 200
+
+    run(test)
+    _, *bodies = sent
+    assert b"".join(message["body"] for message in bodies) == b"x" * size
+    more = [message.get("more_body", False) for message in bodies]
+    assert more == [True] * (len(bodies) - 1) + [False]
+
+
+def test_bodies_take_memory_only_while_they_are_received() -> None:
+    body = json.dumps({"inputs": ["a" * 900]}).encode()
+
+    async def test() -> None:
+        def once() -> Callable[[], Coroutine[Any, Any, dict[str, Any]]]:
+            """A client that sends a part of its body, and nothing more."""
+            pieces = [body[:900]]
+
+            async def receive() -> dict[str, Any]:
+                if not pieces:
+                    await asyncio.Event().wait()
+                return {"type": "http.request", "body": pieces.pop(), "more_body": True}
+
+            return receive
+
+        async with running(max_body=1000, max_characters=1000) as rig:
+            for _ in range(75):
+                assert (await rig.raw("/answer", [body])).status_code == 200
+            waiting = [asyncio.create_task(called(rig, once())) for _ in range(75)]
+            await until(lambda: any(map(Task.done, waiting)))
+            refused = next(task for task in waiting if task.done()).result()
+            assert refused[0]["status"] == 429
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            assert (await rig.raw("/answer", [body])).status_code == 200
 
     run(test)
 
@@ -916,6 +1001,38 @@ def test_what_could_not_be_answered_in_time_is_refused_at_once() -> None:
     run(test)
 
 
+def test_a_large_request_that_is_computed_is_ahead_of_large_ones_alone() -> None:
+    """Small ones need not wait for it; several workers compute what is ahead together."""
+    retry_after: list[int] = []
+
+    async def test(workers: int) -> None:
+        models = (facts(max_input_length=8000),)
+        async with running(models, workers=workers, queue_tokens=1_000_000) as rig:
+            for link in rig.links:
+                link.seconds = 3.0
+            for _ in range(50):
+                assert (await rig.post("/answer", {"inputs": ["x" * 54]})).status_code == 200
+            for link in rig.links:
+                link.held = True
+            first = asyncio.create_task(rig.post("/answer", large("x", 60)))
+            await until(lambda: all(link.batches for link in rig.links))
+            refused = await rig.post("/answer", large("x", 60))
+            assert refused.status_code == 429
+            retry_after.append(int(refused.headers["retry-after"]))
+            small = asyncio.create_task(rig.post("/answer", ASKED))
+            await until(lambda: rig.gateway.waiting == 2 or small.done())
+            assert not small.done()
+            while not (first.done() and small.done()):
+                for link in rig.links:
+                    link.release()
+                await asyncio.sleep(0)
+            assert {(await task).status_code for task in (first, small)} == {200}
+
+    run(lambda: test(1))
+    run(lambda: test(2))
+    assert retry_after[1] == pytest.approx(retry_after[0] / 2, rel=0.02)
+
+
 def test_a_worker_is_kept_for_short_texts() -> None:
     models = (facts(max_input_length=8000),)
 
@@ -995,8 +1112,12 @@ def test_a_file_of_keys_has_to_hold_some(tmp_path: Path) -> None:
     file.write_bytes(b"\n\n")
     with pytest.raises(ConfigError, match="holds no key"):
         Keys.load(file)
-    file.write_bytes(b"one\n two \n")
+    file.write_bytes(b"one\n\n two \n")
     Keys.load(file).check(b"Bearer two")
+    # a blank line is no key
+    for header in (b"Bearer ", b"Bearer", b""):
+        with pytest.raises(Unauthorized):
+            Keys.load(file).check(header)
 
 
 def test_words_of_a_comment_are_no_keys(tmp_path: Path) -> None:
@@ -1149,6 +1270,96 @@ def test_at_the_end_what_was_asked_is_answered() -> None:
 
 
 # what is told
+
+
+def test_figures_are_those_of_what_happened() -> None:
+    """Of each status, of texts that wait or were lost, and of what was computed."""
+
+    def read(text: str) -> dict[str, float]:
+        lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+        return {name.removeprefix("bertsmith_"): float(value) for name, _, value in lines}
+
+    async def test() -> None:
+        async with running() as rig:
+            link, began = rig.links[0], time.perf_counter()
+            link.seconds = 0.25
+            for inputs in (["abcd", "efg"], ["abcdef"], []):
+                await rig.post("/answer", {"inputs": inputs})
+            link.held = True
+            # the worker has two batches of a request each, and two more requests wait
+            text = {"inputs": ["abc", "abcde", "a"]}
+            asked = []
+            for count in (1, 2):
+                asked.append(asyncio.create_task(rig.post("/answer", text)))
+                await until(lambda count=count: len(link.batches) == count)  # type: ignore[misc]
+            asked += [asyncio.create_task(rig.post("/answer", text)) for _ in range(2)]
+            await until(lambda: rig.gateway.waiting_texts == 6)
+            waiting = read((await rig.client.get("/metrics")).text)
+            assert (waiting["queue_texts"], waiting["ready"]) == (6, 1)
+            assert waiting["queue_tokens"] == rig.gateway.queue.tokens > 0
+            link.kill()
+            assert [(await task).status_code for task in asked] == [503, 503, 200, 200]
+            rig.gateway.leave()
+            told = read((await rig.client.get("/metrics")).text)
+            elapsed = time.perf_counter() - began
+        requests = {
+            status: told[f'requests_total{{path="/answer",status="{status}"}}']
+            for status in (200, 400, 503)
+        }
+        assert requests == {200: 4, 400: 1, 503: 2}
+        assert told['request_seconds_count{path="/answer"}'] == 7
+        assert 0 < told['request_seconds_sum{path="/answer"}'] < 7 * elapsed
+        names = ("tokens", "batches", "lost_texts", "worker_restarts")
+        assert [told[f"{name}_total"] for name in names] == [4 + 3 + 6 + 2 * (3 + 5 + 1), 3, 6, 1]
+        assert told["compute_seconds_total"] == pytest.approx(0.25 + 0.25 + 0.001)
+        assert (told["queue_texts"], told["queue_tokens"], told["ready"]) == (0, 0, 0)
+
+    run(test)
+
+
+def test_texts_whose_deadline_passes_while_they_wait_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(gateway, "time", SimpleNamespace(monotonic=lambda: now))
+
+    async def test() -> None:
+        nonlocal now
+        async with running(deadline=60) as rig:
+            link = rig.links[0]
+            link.held = True
+            first = [asyncio.create_task(rig.post("/answer", ASKED)) for _ in range(2)]
+            await until(lambda: len(link.batches) == 2)
+            text = {"inputs": ["abc", "abcde", "a"]}
+            late = asyncio.create_task(rig.post("/answer", text))
+            await until(lambda: rig.gateway.waiting_texts == 3)
+            now = 61.0
+            link.release()
+            assert (await late).status_code == 504
+            link.release()
+            assert {(await task).status_code for task in first} == {200}
+            figures = (await rig.client.get("/metrics")).text
+            assert "bertsmith_expired_texts_total 3.0" in figures
+            assert "bertsmith_queue_texts 0.0" in figures
+
+    run(test)
+
+
+def test_of_a_fault_no_text_is_logged(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def faulty(*asked: object, **body: int) -> None:
+        raise RuntimeError(f"cannot answer {asked}")
+
+    monkeypatch.setattr(gateway.Gateway, "ask", faulty)
+
+    async def test() -> None:
+        async with running() as rig:
+            with pytest.raises(RuntimeError, match=SECRET):
+                await rig.post("/answer", {"inputs": [SECRET]})
+
+    run(test)
+    assert capfd.readouterr().err == "fault: RuntimeError at /answer\n"
 
 
 def test_the_openapi_document_and_the_figures_name_every_endpoint() -> None:

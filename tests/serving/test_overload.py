@@ -25,7 +25,7 @@ from bertsmith.serving.dispatch.gateway import Gateway
 from bertsmith.serving.dispatch.throughput import ServerPace
 from bertsmith.serving.dispatch.workers import Listener
 from bertsmith.serving.messages import Batch, Cancel, Done, Inputs, Lane, Opened, Outcomes
-from bertsmith.serving.refusals import Overloaded
+from bertsmith.serving.refusals import DeadlineExceeded, Overloaded
 from serving_inline import facts
 
 TOKENS = 200
@@ -199,3 +199,43 @@ def test_the_pace_is_that_of_slow_times() -> None:
         now += 0.1
         pace.learn(1000, 0.2, now, full=True)
     assert pace.seconds == pytest.approx(0.0002)
+
+
+class StuckWorker:
+    """A worker that takes batches and never answers."""
+
+    def __init__(self, listener: Listener, loop: Loop, ended: list[float]) -> None:
+        self._loop, self._ended = loop, ended
+        loop.call_soon(listener.on_message, self, Opened((facts(max_input_length=512),)))
+
+    def send(self, message: Batch | Cancel) -> None:
+        """Do nothing."""
+
+    def kill(self) -> None:
+        self._ended.append(self._loop.time())
+
+
+def test_a_worker_that_never_answers_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[float] = []
+
+    async def run(loop: Loop) -> None:
+        def start(listener: Listener, lane: Lane) -> StuckWorker:
+            del lane
+            return StuckWorker(listener, loop, ended)
+
+        server = Gateway(LimitsConfig(deadline=10), start, 1)
+        server.start()
+        await server.opened
+        # it has nothing to do
+        await asyncio.sleep(200)
+        with pytest.raises(DeadlineExceeded):
+            await server.ask(0, "classes", Inputs([TEXT]))
+        assert loop.time() == pytest.approx(210, abs=1)
+        assert not ended
+        await asyncio.sleep(200)
+        server.stop()
+
+    with simulated(monkeypatch) as loop:
+        loop.run_until_complete(run(loop))
+    # it might have been slow until then
+    assert 220 < ended[0] < 260
