@@ -6,7 +6,14 @@ import time
 
 import pytest
 
-from bertsmith.core.signals import Terminated, ending_status, termination_as_interrupt
+from bertsmith.core.signals import (
+    STOPPING,
+    Terminated,
+    deferred_signals,
+    ending_status,
+    interruptions,
+    termination_as_interrupt,
+)
 
 
 class Deleted:
@@ -69,3 +76,40 @@ def test_other_errors_in_a_destructor_are_left_to_python(monkeypatch: pytest.Mon
     with termination_as_interrupt():
         Wrong()
     assert seen == [ValueError]
+
+
+def test_a_request_is_noted_and_ctrl_c_after_it_ends_at_once() -> None:
+    with interruptions() as stopping:
+        assert not stopping()
+        for _ in range(2):
+            signal.raise_signal(signal.SIGTERM)
+            assert stopping()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_signals_mean_afterwards_what_they_meant_before() -> None:
+    """Below nohup a terminal that hangs up is no request, during training either."""
+    hang_up = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        before = [signal.getsignal(number) for number in STOPPING]
+        with interruptions() as stopping:
+            signal.raise_signal(signal.SIGHUP)
+            assert not stopping()
+        assert [signal.getsignal(number) for number in STOPPING] == before
+    finally:
+        signal.signal(signal.SIGHUP, hang_up)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_is_held_back_is_not_lost(number: int) -> None:
+    done: list[int] = []
+
+    def work() -> None:
+        with deferred_signals():
+            signal.raise_signal(number)
+            done.append(number)
+
+    with termination_as_interrupt(), pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == [number]

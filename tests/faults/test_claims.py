@@ -179,7 +179,7 @@ def test_a_folder_that_comes_to_be_meanwhile_is_not_replaced(tmp_path: Path) -> 
 def test_a_half_written_record_of_a_killed_run_is_swept(shell: Shell) -> None:
     command = "pretrain {store} --out run --model tiny --steps 1 --tokens-per-batch 320"
     assert shell.run(command)[0] == 0
-    left, mine = Path("run/result.json.partial"), Path("run/mine.json.partial")
+    left, mine = Path("run/preflight.json.partial"), Path("run/mine.json.partial")
     for path in (left, mine):
         path.write_text(json.dumps({}), encoding="utf-8")
     assert shell.run(command)[0] == 0

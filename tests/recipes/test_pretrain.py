@@ -465,6 +465,8 @@ def test_minutes_go_from_the_command_to_the_saved_model(
         # evaluation, saving and the report are kept free, by what they take really
         assert 90 < found.state.elapsed <= 120.5
         assert found.state.elapsed == pytest.approx(found.state.seconds + 20, abs=15)
+        # no other clock has been looked at
+        assert found.state.seconds == found.state.step
         # the plan is kept: what was read once is read again
         plan = (tmp_path / "run" / "held-out.json").read_bytes()
         again = go(2.0, began=seconds[0], store=None)

@@ -213,6 +213,21 @@ def test_parameters_that_some_parts_do_not_use_have_the_gradient_of_the_others(
             model.zero_grad(set_to_none=True)
 
 
+def test_every_part_of_every_batch_has_dropout_of_its_own(batches: PretrainingBatches) -> None:
+    model, drawn = model_of(batches), list[tuple[int, ...]]()
+    batch, _ = batches.next_batch(DataPosition())
+
+    def drawing(model: Model, part: Batch) -> Losses:
+        drawn.append(tuple(random_words(3).tolist()))
+        total = model.get_parameter("pooler.dense.bias").sum()
+        return Losses(parts={"a": Loss(sum=total, count=1, correct=torch.tensor(0))})
+
+    with local_replicas(model, drawing, "fp32", parts=3, processes=1) as local:
+        for number in range(2):
+            local.add_gradient(batch, {"a": 1}, DropoutKey(3, 5, number))
+    assert len({*drawn}) == len(drawn) == 6
+
+
 def test_gradients_are_those_of_the_whole_batch(batches: PretrainingBatches) -> None:
     """Without dropout, whole batches by one process and parts by two learn the same."""
     still = replace(CONFIG, replicas=1)

@@ -21,7 +21,7 @@ from bertsmith.weights import names
 from bounds import close_to_float64
 
 Vector = NDArray[np.float64]
-STEPS, RATE, DECAY, BETAS, EPSILON = 7, 0.01, 0.1, (0.9, 0.99), 1e-6
+STEPS, RATE, DECAY, BETAS, EPSILON = 7, 0.01, 0.1, (0.9, 0.99), 1e-5
 
 
 def small(seed: int = 1) -> Model:

@@ -9,6 +9,7 @@ import pytest
 
 from bertsmith.core.errors import RunFolderError
 from bertsmith.core.files import write_json
+from bertsmith.recipes.pretrain.config import PretrainSettings
 from bertsmith.training.config import ScheduleConfig
 from bertsmith.training.run_folder import RUN_FORMAT, RunFolder, read_record, write_record
 
@@ -76,6 +77,15 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path: Path) -> None:
         pass
 
 
+def test_what_a_process_killed_at_its_beginning_leaves_is_no_obstacle(tmp_path: Path) -> None:
+    for name in (".lock", "run.json.partial"):
+        (tmp_path / name).write_text("{", encoding="utf-8")
+    folder = RunFolder(tmp_path)
+    with folder.owned():
+        assert not folder.claim("pretrain", ScheduleConfig())
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
 @pytest.mark.parametrize("content", ["{", "[]", '{"kind": 3}', "null", "", "\0"])
 def test_a_damaged_run_is_told(tmp_path: Path, content: str) -> None:
     (tmp_path / "run.json").write_text(content)
@@ -134,6 +144,16 @@ def test_runs_have_identities_and_copies_keep_them(tmp_path: Path) -> None:
     assert [seed.identity for seed in seeds] == [f"{one.identity}/seeds/seed-{n}" for n in (0, 1)]
     one.claim("pretrain", ScheduleConfig(warmup=0.2))
     assert one.identity == RunFolder(tmp_path / "copy").identity
+
+
+def test_a_run_whose_settings_may_change_keeps_its_identity(tmp_path: Path) -> None:
+    """With another one, its own checkpoints would be those of another run."""
+    folder = RunFolder(tmp_path)
+    folder.claim("pretrain", PretrainSettings(log_every=5))
+    identity = folder.identity
+    assert folder.claim("pretrain", PretrainSettings(log_every=7))
+    assert folder.settings("pretrain") == PretrainSettings(log_every=7).to_dict()
+    assert folder.identity == identity
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,15 @@ def test_root() -> None:
     assert found == pytest.approx([0.5, 1, 1, 0.5, 1 - math.sqrt(0.9), 0])
 
 
+@pytest.mark.parametrize("step", range(0, 201, 20))
+def test_slanted_triangles_are_the_papers(step: int) -> None:
+    """Howard & Ruder 2018, section 3.2, equation 3: 200 steps, cut_frac 0.1, ratio 32."""
+    ratio, cut = 32, 20
+    p = step / cut if step < cut else 1 - (step - cut) / (cut * (1 / 0.1 - 1))
+    found = ScheduleConfig(warmup=0.1, floor=1 / ratio).factor(step / 200)
+    assert found == pytest.approx((1 + p * (ratio - 1)) / ratio)
+
+
 @given(
     warm_up=shares,
     hold=shares,
