@@ -17,12 +17,14 @@ from bertsmith.recipes.pretrain import planning
 from bertsmith.recipes.pretrain.config import PretrainRun, PretrainSettings
 from bertsmith.recipes.pretrain.planning import choose_size, pick_size, plan_time
 from bertsmith.recipes.pretrain.speed import PhaseTiming, StepCosts
+from bertsmith.reports.training import CURVES
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget
 from bertsmith.training.peak import Peak
 from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.schedule import Costs
 from invented import invented_documents, tokenizer
 
 __all__ = ["tokenizer"]
@@ -178,3 +180,29 @@ def test_held_out_text_is_read_for_its_share_of_the_minutes(
         other = plan_time(run, model, PRETRAINING, None, folder)[1]
         evaluating = 2 * min(evaluated, tokens) / speed
         assert costs.afterwards - other.afterwards == pytest.approx(evaluating)
+        # a machine that is faster by now reads the same, so that figures can be compared
+        speeds.update(bf16=99 * speed, fp32=99 * speed)
+        assert plan_time(run, model, PRETRAINING, held_out, folder)[0] == plan
+
+
+def test_saving_and_leaving_are_kept_free(
+    store: TokenStore, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are what makes a run longer than its minutes."""
+    run, figure = run_of(store, Budget(minutes=1.0)), [0.5]
+    monkeypatch.setattr(planning, "_drawing_seconds", lambda: figure[0])
+
+    def costs_of(size: str, startup: float = 0.0) -> Costs:
+        encoder = encoder_of("bert", size, tokenizer.size, longest=64)
+        model = build_model(ModelConfig(encoder=encoder, masked_lm=True), seed=1)
+        return plan_time(run, model, PRETRAINING, None, RunFolder(tmp_path), startup)[1]
+
+    tiny, mini = costs_of("tiny"), costs_of("mini")
+    saving = mini.afterwards - tiny.afterwards
+    assert saving > 0
+    # two moments of every weight lie in a checkpoint too
+    assert mini.checkpoint - tiny.checkpoint == pytest.approx(3 * saving)
+    # a machine that starts slowly ends slowly
+    assert costs_of("tiny", startup=10.0).afterwards > tiny.afterwards + 1
+    figure[0] = 1.5
+    assert costs_of("tiny").afterwards == pytest.approx(tiny.afterwards + CURVES)

@@ -15,6 +15,7 @@ from transformers.trainer_pt_utils import get_parameter_names
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import ModelConfig, encoder_of
 from bertsmith.network.model import Model, build_model
+from bertsmith.training import optimisers
 from bertsmith.training.config import Budget, FitConfig, OptimiserConfig
 from bertsmith.training.optimisers import Lamb, Optimiser
 from bertsmith.weights import names
@@ -145,6 +146,39 @@ def test_adamw_is_torchs_in_the_groups_of_transformers() -> None:
     assert encoder.vocabulary == 53
     for name, item in ours.named_parameters():
         close_to_float64(item, copy[name], name)
+
+
+def test_muon_has_its_settings_and_the_matrices_inside_the_layers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(optimisers, "multiplies_bf16", lambda device: True)
+    ours, start = small(), small()
+    copy = {name: item.detach().clone().requires_grad_() for name, item in ours.named_parameters()}
+    inside = {n for n, item in copy.items() if n.startswith("encoder.blocks.") and item.dim() == 2}
+    assert len(inside) == 12
+    reference = torch.optim.Muon(
+        [copy[name] for name in inside], lr=0.03, weight_decay=DECAY, momentum=0.8
+    )
+    config = OptimiserConfig(
+        matrices="muon", muon_learning_rate=0.03, muon_momentum=0.8, weight_decay=DECAY,
+        learning_rate=1e-5,
+    )  # fmt: skip
+    optimiser = Optimiser(ours, config)
+    for step, factor in enumerate((0.5, 1.0, 0.25, 1.0)):
+        for name, gradient in gradients(ours, step).items():
+            ours.get_parameter(name).grad = gradient.clone()
+            copy[name].grad = gradient
+        reference.param_groups[0]["lr"] = 0.03 * factor
+        reference.step()
+        optimiser.step(factor)
+    for name, item in ours.named_parameters():
+        moved = (item - start.get_parameter(name)).norm()
+        if name in inside:
+            # both iterate in bfloat16
+            assert (item - copy[name]).norm() < 0.01 * moved, name
+        else:
+            # AdamW moves no value by more than its rate, which is far lower
+            assert moved < 1e-4 * item.numel() ** 0.5, name
 
 
 def test_every_layer_has_its_share_of_the_rate() -> None:
