@@ -220,6 +220,8 @@ def sealed(data: bytes, old: bytes, new: bytes) -> bytes:
         ("store.json", lambda data: data.replace(b"documents.bin", b"../../../etc/p"), "altered"),
         ("store.json", lambda data: sealed(data, b"documents.bin", b"../../../etc/p"), "outside"),
         ("store.json", lambda data: data.replace(b'"tokens":', b'"extra": 1, "tokens":'), "extra"),
+        ("store.json", lambda data: sealed(data, b'"uint16"', b'"uint64"'), "altered"),
+        ("store.json", lambda data: sealed(data, b'"documents": ', b'"documents": 1'), "numbers"),
     ],
 )
 def test_damage_is_told(
@@ -232,6 +234,28 @@ def test_damage_is_told(
     (folder / name).write_bytes(change((folder / name).read_bytes()))
     with pytest.raises(StoreError, match=message):
         TokenStore(folder, verify=True)
+
+
+@pytest.mark.parametrize("name", ["sentences.bin", "documents.bin"])
+@pytest.mark.parametrize("place", [0, -1])
+def test_offsets_that_do_not_cover_the_text_are_told_without_hashes(
+    some_documents: list[Document], tokenizer: Tokenizer, folder: Path, name: str, place: int
+) -> None:
+    prepare_store(some_documents[:5], tokenizer, folder, held_out=0.0)
+    offsets = np.fromfile(folder / name, "<i8")
+    offsets[place] += 1
+    offsets.tofile(folder / name)
+    with pytest.raises(StoreError, match="disagree"):
+        TokenStore(folder)
+
+
+def test_pieces_are_counted_whatever_is_counted_at_once(
+    store: TokenStore, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = np.fromfile(store.folder / "tokens-00000.bin", "<u2")
+    monkeypatch.setattr("bertsmith.store.store._COUNTED", 7)
+    expected = [int((ids == number).sum()) for number in range(tokenizer.size)]
+    assert store.counts(tokenizer.size).tolist() == expected
 
 
 def test_another_vocabulary_is_refused(

@@ -18,6 +18,8 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from invented import invented_documents
 
 Prepare = Callable[..., StoreIndex]
+READING = ("text_column", "header", "layout", "encoding", "text_files", "markup_files")
+"""Options of a corpus."""
 
 
 @pytest.fixture(autouse=True)
@@ -48,8 +50,9 @@ def books(tmp_path: Path) -> Path:
 @pytest.fixture
 def prepare(books: Path, tokenizer: Tokenizer, folder: Path) -> Prepare:
     def run(place: Path = folder, **options: object) -> StoreIndex:
-        layout = options.pop("layout", "documents")
-        corpus = Corpus([books], layout=layout)  # type: ignore[arg-type]
+        reading: dict[str, object] = {"layout": "documents"}
+        reading |= {name: options.pop(name) for name in READING if name in options}
+        corpus = Corpus([books], **reading)  # type: ignore[arg-type]
         vocabulary = options.pop("vocabulary", tokenizer)
         return prepare_corpus(corpus, vocabulary, place, **options)  # type: ignore[arg-type]
 
@@ -150,7 +153,11 @@ def interrupt(prepare: Prepare, groups: int = 5, **options: object) -> None:
 
 
 def test_another_source_is_refused_and_the_old_one_kept(
-    prepare: Prepare, folder: Path, books: Path, tokenizer: Tokenizer
+    prepare: Prepare,
+    folder: Path,
+    books: Path,
+    tokenizer: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     interrupt(prepare)
     before = contents(partial(folder))
@@ -159,9 +166,18 @@ def test_another_source_is_refused_and_the_old_one_kept(
         ({"vocabulary": other}, "was begun with another vocabulary"),
         ({"held_out": 0.5}, "was begun with another --held-out"),
         ({"layout": "prose"}, "was begun with another --layout"),
+        ({"text_column": "body"}, "was begun with another --text-column"),
+        ({"header": "no"}, "was begun with another --header"),
+        ({"encoding": "cp1252"}, "was begun with another --encoding"),
+        ({"text_files": ("*.log",)}, "was begun with another --text-files"),
+        ({"markup_files": ("*.page",)}, "was begun with another --markup-files"),
     ):
         with pytest.raises(StoreError, match=rf"store\.partial: an unf.* {told}; .*--fresh"):
             prepare(**options)
+    with monkeypatch.context() as later:
+        later.setattr("bertsmith.store.preparing.VERSION", "999")
+        with pytest.raises(StoreError, match=r"with another version of bertsmith; .*--fresh"):
+            prepare()
     os.utime(books / "a.txt", (1, 1))
     with pytest.raises(StoreError, match=r"other text, or this has changed since; .*--fresh"):
         prepare()
