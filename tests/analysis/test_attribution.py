@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 import transformers
 from torch import Tensor
@@ -25,6 +27,7 @@ from bertsmith.analysis.attributions.subjects import Subject, subjects_of, text_
 from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts
 from bertsmith.network.model import Model, build_model
 from bertsmith.tasks.classify import CLASSIFY
+from bertsmith.tasks.multi_label import MULTI_LABEL
 from bertsmith.tasks.span import SPAN
 from bertsmith.tasks.tag import TAG, raw_text
 from bertsmith.tasks.task import ReadingLimits
@@ -249,7 +252,11 @@ def test_words_and_answers_are_those_of_the_text(models: dict[Predicts, Model]) 
     ]
     long = next(subjects_of(CLASSIFY, models["class"], TOKENIZER, text("word1 " * 30), ROOM))
     assert long.cut
+    assert not pair.cut
     assert [len(word.positions) for word in long.words] == [1] * 22 + [0] * 8
+    further = replace(QUESTION, context="word3 word4 " * 20)
+    assert not span.cut
+    assert next(subjects_of(SPAN, models["span"], TOKENIZER, further, ROOM)).cut
 
 
 def test_an_answer_that_ends_with_a_blank_is_explained_without_it() -> None:
@@ -317,6 +324,41 @@ def test_deletion_finds_the_word_that_decides(models: dict[Predicts, Model]) -> 
         assert item.random == pytest.approx(item.words / len(words), abs=0.1)
         assert item.difference.low > 0.3
     assert [item.top for item in figures["rollout"]] == [0, 0, 0]
+
+
+def test_words_of_the_answer_stay_and_no_difference_has_an_interval(
+    models: dict[Predicts, Model],
+) -> None:
+    subject = subject_of("class", models["class"])
+    decides = next(n for n, word in enumerate(subject.words) if len(word.positions) == 1)
+    words = tuple(
+        replace(word, in_answer=number == decides) for number, word in enumerate(subject.words)
+    )
+    target = OneWordCounts(int(words[decides].positions[0]))
+    test = DeletionTest(Explainer(model=models["class"], inventory=TOKENIZER))
+    shares = np.eye(len(words))[decides]
+    for _ in range(6):
+        test.add(replace(subject, words=words, target=target), {"leave-one-out": shares})
+    # with 6 answers, up to 1 - 0.025 ** (1 / 6) of others may differ in either direction
+    others = 1 - scipy.stats.binomtest(6, 6).proportion_ci(0.95, method="exact").low
+    for item in test.figures()["leave-one-out"]:
+        assert (item.answers, item.top, item.random) == (6, 0, 0)
+        assert item.difference.low == pytest.approx(-others)
+        assert item.difference.high == pytest.approx(others)
+
+
+def test_each_label_above_one_half_is_explained(models: dict[Predicts, Model]) -> None:
+    config = replace(models["class"].config, predicts="classes")
+    model = build_model(config, seed=4).eval().requires_grad_(False)
+    model.get_parameter("heads.classify.weight").zero_()
+    row = text("word1 word2ing")
+    for logits, chosen in (((0.3, -0.2, 0.4), (0, 2)), ((-0.3, -0.1, -0.2), (1,))):
+        model.get_parameter("heads.classify.bias").copy_(torch.tensor(logits))
+        found = list(subjects_of(MULTI_LABEL, model, TOKENIZER, row, ROOM))
+        assert [subject.answer for subject in found] == [LABELS["class"][n] for n in chosen]
+        for subject, label in zip(found, chosen, strict=True):
+            encoded, batch = subjects.run(model, subject, [subject.ids])
+            assert subject.target.answers(model, encoded, batch) == [logits[label] > 0]
 
 
 @pytest.mark.parametrize("learn", [learn_wordpiece, learn_unigram, learn_byte_bpe])

@@ -9,8 +9,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from bertsmith.analysis.heads.best_heads import held_out_share
 from bertsmith.analysis.heads.relations import ALL, parsed_trees
-from bertsmith.analysis.heads.words import split_words
+from bertsmith.analysis.heads.words import fitting_words, split_words
 from bertsmith.analysis.inspection import Item, annotation_figures
 from bertsmith.core.errors import ExampleError
 from bertsmith.network.batch import pack
@@ -93,6 +94,23 @@ def test_pieces_belong_to_their_words() -> None:
     assert split.owner.tolist() == [-1, 0, 0, 2, 2, 2, 3, 3, 3, -1]
     assert (split.ids == TOKENIZER.sep_id).sum() == 1
     assert split_words(TOKENIZER, ("heats",) * 5, 11) is None
+
+
+@pytest.mark.parametrize(("longest", "kept"), [(4, 1), (5, 2), (6, 2), (7, 3), (8, 4), (9, 4)])
+def test_as_many_words_are_kept_as_fit_whole(longest: int, kept: int) -> None:
+    # of 2, 1, 2 and 1 pieces, beside the two special ones
+    words = ("heats", "smith", "ironwork", "sing")
+    assert fitting_words(TOKENIZER, words, longest) == words[:kept]
+
+
+def test_the_best_head_is_chosen_on_one_half_and_scored_on_the_other() -> None:
+    # by half, layer and head: of 10 and 20 words
+    hits = np.array([[[9, 2], [1, 3]], [[4, 16], [5, 6]]])
+    # the best head of the first half finds 4 of 20 words, that of the second one 2 of 10
+    assert held_out_share(hits, np.array([10, 20])) == pytest.approx((4 + 2) / 30)
+    # with words in the first half alone, no other half has any
+    alone = np.array([[[9, 2], [1, 3]], [[0, 0], [0, 0]]])
+    assert np.isnan(held_out_share(alone, np.array([10, 0])))
 
 
 def best(w: NDArray[np.float64], own: list[NDArray[np.int64]], asked: int) -> int:

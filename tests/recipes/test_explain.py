@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
 import bertsmith
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
@@ -18,6 +20,7 @@ from bertsmith.tasks.config import TextLength
 from bertsmith.tasks.regression import NUMBER
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
+from bounds import check
 
 METHODS: tuple[Attributing, ...] = (
     "integrated-gradients",
@@ -62,6 +65,9 @@ def test_answers_are_explained_tested_and_shown(
         assert set(item["methods"]) == set(METHODS)
         assert all(len(found["shares"]) == len(item["words"]) for found in item["methods"].values())
     assert set(figures["deletion"]) == set(METHODS)
+    for row in (row for rows in figures["deletion"].values() for row in rows):
+        low, high = row["difference"]["low"], row["difference"]["high"]
+        assert low < row["top"] - row["random"] < high
     assert "shares add up to the logit's difference within" in printed.err
     page = (tmp_path / "why.html").read_text(encoding="utf-8")
     assert "<script" not in page
@@ -79,6 +85,11 @@ def test_answers_are_explained_tested_and_shown(
     explain(ExplainConfig(**config))
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("    rollout: ") for line in lines) == 2
+    # the largest shares first, whether they support the answer or oppose it
+    shown = [re.findall(r" ([-+]\d\.\d+)", line) for line in lines if line.startswith("    ")]
+    shares = [[abs(float(share)) for share in line] for line in shown]
+    assert all(line == sorted(line, reverse=True) for line in shares)
+    assert {share[0] for line in shown for share in line} == {"+", "-"}
     assert any("top words" in line for line in lines)
 
 
@@ -94,6 +105,26 @@ def test_the_beginning_of_long_texts_is_read_and_limits_hold(
     (own,) = figures["explanations"][0]["methods"].values()
     assert [share != 0 for share in own["shares"]] == [True] * 10 + [False] * 40
     assert "of 1 text only the beginning was read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("baseline", "token"), [("mask", "[MASK]"), ("pad", "[PAD]")])
+def test_gradients_are_integrated_from_the_baseline_that_is_chosen(
+    classifier: Path, tiny_tokenizer: Tokenizer, baseline: str, token: str
+) -> None:
+    theirs = transformers.BertForSequenceClassification.from_pretrained(classifier).eval()
+    model = bertsmith.load(classifier, device="cpu", precision="fp32")
+    (found,) = model.explain(["word1 good word2"], baseline=baseline)["explanations"]
+    (pieces,) = tiny_tokenizer.encode(["word1 good word2"])
+    other = tiny_tokenizer.vocabulary.index(token)
+    rows = [
+        [tiny_tokenizer.cls_id, *inner, tiny_tokenizer.sep_id]
+        for inner in (pieces.tolist(), [other] * len(pieces))
+    ]
+    with torch.no_grad():
+        whole, empty = theirs(torch.tensor(rows)).logits
+    label = int(whole.argmax())
+    own = found["methods"]["integrated-gradients"]
+    check(own["difference"], float(whole[label] - empty[label]), 1e-5)
 
 
 @pytest.mark.parametrize(

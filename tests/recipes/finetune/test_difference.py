@@ -242,13 +242,18 @@ def ended_run(
     *scored: float,
     names: tuple[str, ...] = QUESTIONS,
     clusters: list[int] | None = None,
+    task: str | None = None,
+    labels: Labels = (),
 ) -> Path:
-    """A finished run of questions or of numbers, as it is kept; `scored` are all seeds' scores."""
+    """A finished run as it is kept, of questions or numbers unless a task is named.
+
+    `scored` are all seeds' scores.
+    """
     run = FinetuneRun(
-        task="span" if "f1" in names else "regression",
+        task=task or ("span" if "f1" in names else "regression"),
         model=Path("m"), model_hash="m", model_reading_hash="m", train=Path("t"),
         train_hash="t", dev=None,
-        dev_hash="d", labels=(), seeds=len(seeds), grid=False, minutes=None, curve=False,
+        dev_hash="d", labels=labels, seeds=len(seeds), grid=False, minutes=None, curve=False,
         baselines=False, threads=1, device="cpu", settings=FinetuneSettings(),
         search=SearchConfig(),
     )  # fmt: skip
@@ -275,6 +280,77 @@ def test_runs_with_other_labels_are_compared_each_by_its_own() -> None:
     other[:3, 3] = 1
     found = difference_of(MULTI_LABEL, LABELS, [one], [other], their_labels=("x", "y", "z"))
     assert found.points == pytest.approx(1 - 2 * 3 / (9 + 3))
+
+
+@pytest.mark.parametrize(
+    ("only_first", "only_second", "verdict"),
+    [
+        # the bootstrap alone would be certain of it
+        (9, 2, "so these two models may well differ by luck alone"),
+        (20, 2, "the first model is better on rows like these"),
+        (3, 25, "the second model is better on rows like these"),
+    ],
+)
+def test_two_runs_are_compared_by_resamples_and_mcnemars_test(
+    only_first: int,
+    only_second: int,
+    verdict: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bertsmith.recipes.finetune.compare.RESAMPLES", 1000)
+    runs = [
+        ended_run(tmp_path / name, [seed], 0.5, names=("accuracy",), task="classify", labels=LABELS)
+        for name, seed in zip(("one", "other"), pair(only_first, only_second, 200), strict=True)
+    ]
+    figures = compare(CompareConfig(first=runs[0], second=runs[1]))
+    rows = only_first + only_second + 200
+    found = figures["scores"]["accuracy"]
+    assert found["first"] == pytest.approx((200 + only_first) / rows)
+    assert found["second"] == pytest.approx((200 + only_second) / rows)
+    assert found["difference"] == pytest.approx(found["first"] - found["second"])
+    assert found["p"] < 0.05
+    exact = binomtest(only_first, only_first + only_second).pvalue
+    assert figures["mcnemar"] == {
+        "only_first": only_first, "only_second": only_second, "exact": pytest.approx(exact),
+    }  # fmt: skip
+    assert verdict in capsys.readouterr().err
+
+
+def test_all_seeds_of_runs_with_other_labels_are_compared_each_by_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertsmith.recipes.finetune.compare.RESAMPLES", 100)
+    one, other = np.zeros((90, 4)), np.zeros((90, 6))
+    one[:, 0] = one[:, 2] = other[:, 0] = 1
+    # a third has its label, and the others a label that the first run has not seen
+    other[:30, 3] = other[30:, 5] = 1
+    runs = [
+        ended_run(
+            tmp_path / name, [seed] * 2, score, score,
+            names=("micro_f1",), task="multi-label", labels=labels,
+        )
+        for name, seed, score, labels in (
+            ("one", one, 1.0, LABELS), ("other", other, 1 / 3, (*LABELS, "z")),
+        )
+    ]  # fmt: skip
+    for sign, better in ((1, "the first"), (-1, "the second")):
+        first, second = runs[::sign]
+        figures = compare(CompareConfig(first=first, second=second))["all_seeds"]
+        assert figures["difference"] == pytest.approx(sign * (1 - 2 * 30 / (90 + 90)))
+        assert figures["certain"]
+        assert f"{better} recipe is better" in capsys.readouterr().err
+
+
+def test_runs_of_different_tasks_are_not_compared(tmp_path: Path) -> None:
+    seed = evidence([True, False])
+    runs = [
+        ended_run(tmp_path / task, [seed], 0.5, names=("accuracy",), task=task, labels=LABELS)
+        for task in ("classify", "rank")
+    ]
+    with pytest.raises(RunFolderError, match=r"is a run of rank, and .* one of classify"):
+        compare(CompareConfig(first=runs[0], second=runs[1]))
 
 
 def test_seeds_are_compared_at_thresholds_of_their_own(tmp_path: Path) -> None:
