@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from bertsmith.network.config import Preprocessing
-from bertsmith.recipes.predict.reading import reading_as_trained
+from bertsmith.recipes.predict.reading import reading_as_trained, reading_of_texts
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.multi_label import MULTI_LABEL
+from bertsmith.tasks.tag import TAG
 from bertsmith.text.config import Columns
 
 TRAINED = Preprocessing(longest=16, text_column="body", label_column="grade")
@@ -65,3 +66,27 @@ def test_several_labels_are_separated_as_in_training(tmp_path: Path) -> None:
     assert read(Columns()) == [("x", "y, z"), ("x",)]
     assert read(Columns(label_separator="|")) == [("x;y, z",), ("x",)]
     assert Preprocessing.from_dict(trained.to_dict()) == trained
+
+
+def test_the_part_of_a_cell_that_is_the_label_is_that_of_training(tmp_path: Path) -> None:
+    trained = Preprocessing(longest=16, label_until=":")
+    file = tmp_path / "rows.csv"
+    file.write_text("text,label\na,NUM:date\nb,LOC:city\n", encoding="utf-8")
+
+    def read(given: Columns) -> list[str | None]:
+        reading = reading_as_trained(Reading(columns=given), trained, str(file), labelled=True)
+        return [row.label for row in CLASSIFY.reader.labelled(file, reading)]
+
+    assert read(Columns()) == ["NUM", "LOC"]
+    assert read(Columns(label_until="M")) == ["NU", "LOC:city"]
+    assert Preprocessing.from_dict(trained.to_dict()) == trained
+
+
+def test_sentences_beside_labelled_ones_are_told_apart_by_the_same_column(tmp_path: Path) -> None:
+    labelled, texts = tmp_path / "labelled.csv", tmp_path / "texts.csv"
+    labelled.write_text("number,form,tag\n1,Ann,B-PER\n1,sat,O\n2,He,O\n", encoding="utf-8")
+    texts.write_text("number,form\n1,Bob\n1,ran\n2,She\n", encoding="utf-8")
+    columns = Columns(text="form", label="tag", group="number")
+    reading = reading_of_texts(Reading(columns=columns), texts, labelled)
+    rows = TAG.reader.unlabelled(texts, TAG.reader.resolve(texts, reading))
+    assert [row.text for row in rows] == ["Bob ran", "She"]

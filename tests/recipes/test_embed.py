@@ -197,6 +197,41 @@ def test_rows_of_a_table_without_text_keep_their_places(
     assert np.load(tmp_path / "v.offsets.npy").tolist() == [0, 1, 1, 1, 2]
 
 
+@pytest.mark.parametrize("pool", ["mean", "token"])
+def test_a_table_of_several_groups_has_each_text_once(
+    base_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: str
+) -> None:
+    monkeypatch.setattr("bertsmith.recipes.embed._GROUP_BYTES", 300)
+    texts = tmp_path / "texts.txt"
+    texts.write_text("".join(f"word{n} good\n" * (n % 3 + 1) for n in range(9)), encoding="utf-8")
+    config = FeatureConfig(pool=pool)
+    for kind in READERS:
+        out = tmp_path / f"v{kind}"
+        embed(EmbedConfig(model=base_folder, file=str(texts), out=out, features=config))
+    assert parquet.ParquetFile(tmp_path / "v.parquet").num_row_groups > 3
+    table = parquet.read_table(tmp_path / "v.parquet")
+    assert table["text"].to_pylist() == texts.read_text(encoding="utf-8").splitlines()
+    assert table["line"].to_pylist() == list(range(1, 19))
+    found, expected = read_parquet(tmp_path / "v.parquet"), read_npy(tmp_path / "v.npy")
+    assert len(found) == len(expected) == 18
+    assert all(map(np.array_equal, found, expected))
+
+
+def test_the_second_texts_of_pairs_are_beside_their_vectors(
+    base_folder: Path, tmp_path: Path
+) -> None:
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("text,text_pair\nword1,word2\nword3,good bad\n", encoding="utf-8")
+    for kind in (".parquet", ".jsonl"):
+        embed(EmbedConfig(model=base_folder, file=str(pairs), out=tmp_path / f"v{kind}"))
+    table = parquet.read_table(tmp_path / "v.parquet").to_pylist()
+    lines = map(json.loads, (tmp_path / "v.jsonl").read_text("utf-8").splitlines())
+    for rows in (table, list(lines)):
+        assert [(row["text"], row["text_pair"]) for row in rows] == [
+            ("word1", "word2"), ("word3", "good bad"),
+        ]  # fmt: skip
+
+
 def test_pairs_without_one_text_keep_the_other(base_folder: Path, tmp_path: Path) -> None:
     pairs, out = tmp_path / "pairs.csv", tmp_path / "v.npy"
     pairs.write_text("text,text_pair\nword1,\nword1,word2\n,\n", encoding="utf-8")
@@ -226,6 +261,14 @@ def test_a_sentence_folder_pools_as_it_says(
     told = capsys.readouterr().err
     assert "longer than 7 tokens" in told
     assert "no prompt is used; it has query (--prompt)" in told
+    # a prompt stands before each text
+    embed(EmbedConfig(model=folder, file=str(lines), out=out, prompt="query"))
+    asked = np.load(out)
+    prompted = tmp_path / "prompted.txt"
+    prompted.write_text("\n".join(f"word7{line}" for line in LINES), encoding="utf-8")
+    embed(EmbedConfig(model=folder, file=str(prompted), out=out))
+    assert np.array_equal(asked, np.load(out))
+    assert not np.allclose(asked, wanted)
     # another pooling is that alone
     embed(
         EmbedConfig(

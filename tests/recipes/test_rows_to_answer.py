@@ -15,7 +15,12 @@ from pyarrow import parquet
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.recipes.predict.recipe import AnswerWriter
-from bertsmith.recipes.predict.rows import task_rows, text_rows, value_rows
+from bertsmith.recipes.predict.rows import (
+    task_rows,
+    text_rows,
+    value_rows,
+    with_written_offsets,
+)
 from bertsmith.recipes.predict.texts import Texts
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.config import Reading
@@ -289,3 +294,16 @@ def test_a_pair_with_a_blank_text_is_a_blank_row() -> None:
     assert rows[3].example == Example(
         text="a", text_pair="b", label=None, source="examples", line=4
     )
+
+
+@pytest.mark.parametrize("written", ["Ann Lee sat", "  Ann \t Lee sat", "Ann\u3000Lee\r\nsat "])
+def test_entities_are_characters_of_the_text_as_it_was_written(written: str) -> None:
+    entity = {"start": 0, "end": 7, "label": "PER", "text": "Ann Lee"}
+    last = {"start": 8, "end": 11, "label": "X", "text": "sat"}
+    record = {"entities": [entity, last]}
+    found = with_written_offsets(record, "Ann Lee sat", {"id": "7", "said": written})
+    (start, end), (second, behind) = ((item["start"], item["end"]) for item in found["entities"])
+    assert (start, end) == (written.index("Ann"), written.index("Lee") + 3)
+    assert (second, behind) == (written.index("sat"), written.index("sat") + 3)
+    assert [item["text"] for item in found["entities"]] == [written[start:end], "sat"]
+    assert found["entities"][0]["label"] == "PER"

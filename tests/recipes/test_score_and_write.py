@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from scipy.stats import binomtest
 
 import bertsmith
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
@@ -73,6 +74,23 @@ def test_texts_and_pairs_of_a_file_are_scored_and_summed_up(
     header, *found = capsys.readouterr().out.splitlines()
     assert header.startswith("text,text_pair,better,difference,scores")
     assert [line.split(",")[2] for line in found] == [item["better"] for item in expected[4:]]
+
+
+def test_pairs_that_are_all_right_or_alike_are_counted_as_such(
+    loaded: bertsmith.LoadedModel, base_folder: Path, tmp_path: Path
+) -> None:
+    file, lines = tmp_path / "pairs.txt", []
+    for pair, item in zip(PAIRS, loaded.score(PAIRS), strict=True):
+        ordered = pair if item["better"] == "first" else pair[::-1]
+        lines.append("\t".join(ordered))
+    file.write_text("\n".join(lines), encoding="utf-8")
+    found = score(ScoreConfig(model=base_folder, file=str(file), json=True))["accuracy"]
+    exact = binomtest(3, 3).proportion_ci(0.95, method="exact")
+    assert [found["value"], found["low"], found["high"]] == pytest.approx([1, exact.low, 1])
+    # of two texts that score the same, the first is not the better one
+    file.write_text("\n".join([*lines, "word1 good\tword1 good"]), encoding="utf-8")
+    found = score(ScoreConfig(model=base_folder, file=str(file), json=True))["accuracy"]
+    assert found["value"] == 3 / 4
 
 
 def test_a_perplexity_beyond_all_floats_is_left_out(

@@ -199,6 +199,10 @@ def test_embed_says_what_a_static_model_does_not_read(
     embed(EmbedConfig(model=folder, file=str(texts), out=out))
     vectors = np.load(out)
     assert vectors.any(1).tolist() == [True, False, True]
+    normalized = FeatureConfig(normalize=True)
+    embed(EmbedConfig(model=folder, file=str(texts), out=out, features=normalized))
+    lengths = np.linalg.norm(vectors[::2], axis=1, keepdims=True)
+    close_unit_vectors(np.load(out)[::2], vectors[::2] / lengths)
     assert "1 blank row: the vector of an empty text for each" in capsys.readouterr().err
     for features in (FeatureConfig(max_length=5), FeatureConfig(truncation="windows")):
         with pytest.raises(UserError, match="reads texts of any length whole"):

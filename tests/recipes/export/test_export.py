@@ -108,6 +108,8 @@ def test_onnx_gives_the_logits_of_transformers(
         close_to_transformers(found, theirs(**inputs).logits)
     settings = json.loads((out / "config.json").read_text(encoding="utf-8"))
     assert settings["id2label"]["1"] == "spam"
+    readme = (out / "README.md").read_text(encoding="utf-8")
+    assert f"Labels, in the order of the outputs: {', '.join(LABELS)}." in readme
     assert [dim for get_input in session.get_inputs() for dim in get_input.shape] == [
         "batch",
         "length",

@@ -16,6 +16,7 @@ import torch
 
 import bertsmith
 from bertsmith.cli.main import main
+from bertsmith.core.errors import ModelFolderError
 from bertsmith.engine.predictor import Predictor
 from bertsmith.network.model import Model, build_model
 from bertsmith.network.pooling import Dense, UnitLength
@@ -24,7 +25,7 @@ from bertsmith.recipes.export import recipe as exporting
 from bertsmith.recipes.export.config import ExportConfig
 from bertsmith.recipes.export.graph import PaddedModel
 from bertsmith.recipes.export.recipe import read_int8_gate
-from bertsmith.recipes.export.runtimes import Arrays, ExportedModel, open_onnx
+from bertsmith.recipes.export.runtimes import Arrays, ExportedModel, compare, open_onnx
 from bertsmith.recipes.predict.recipe import answer_rows, open_rows
 from bertsmith.recipes.quantize import Measurement
 from bertsmith.tasks.answering import TaskAnswering, answering_of
@@ -68,6 +69,30 @@ def rounded(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, list):
         return [rounded(item) for item in value]
     return pytest.approx(value, abs=1e-5) if isinstance(value, float) else value
+
+
+@pytest.mark.parametrize("output", ["logits", "seq_relationship_logits"])
+@pytest.mark.parametrize(("batch", "wrong"), [(0, 1e-3), (1, np.nan), (4, 1e-3)])
+def test_a_file_that_differs_in_one_output_of_one_batch_is_refused(
+    output: str, batch: int, wrong: float
+) -> None:
+    model = build_model(MODELS["bert-pretraining"], seed=7).eval()
+    tokenizer, run = TOKENIZERS["bert"], in_torch(model)
+    comparison = compare(run, model, tokenizer)
+    assert comparison.batches == 5
+    assert comparison.difference < 1e-5
+    count = 0
+
+    def wrong_once(inputs: Any) -> Arrays:  # noqa: ANN401
+        nonlocal count
+        found: Arrays = run(inputs)
+        if count == batch:
+            found[output].reshape(-1)[-1] += wrong * max(1, np.abs(found[output]).max())
+        count += 1
+        return found
+
+    with pytest.raises(ModelFolderError, match=f"the exported {output} differ from the engine's"):
+        compare(wrong_once, model, tokenizer)
 
 
 @pytest.mark.parametrize("case", ASKED)
