@@ -24,7 +24,8 @@ from bertsmith.analysis.attributions.attribution import (
 )
 from bertsmith.analysis.attributions.deletion import DeletionTest
 from bertsmith.analysis.attributions.subjects import Subject, subjects_of, text_of_words
-from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts
+from bertsmith.network.config import EncoderConfig, ModelConfig, Pooled, Predicts
+from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, build_model
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.multi_label import MULTI_LABEL
@@ -229,6 +230,27 @@ def test_rollout_is_the_product_of_the_layers(case: tuple[Model, Subject, Any]) 
     close_unit_vectors(found, rows)
     assert found.sum() == pytest.approx(1)
     assert np.ptp(rows) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("pooled", "read"), [("first", [0]), ("last", [4]), ("mean", [0, 1, 2, 3, 4])]
+)
+def test_rollout_follows_attention_to_the_tokens_that_the_pooler_reads(
+    models: dict[Predicts, Model],
+    pooled: Pooled,
+    read: list[int],
+) -> None:
+    config = models["class"].config
+    encoder = replace(config.encoder, pooled=pooled, causal=pooled == "last")
+    model = build_model(replace(config, encoder=encoder), seed=4).eval().requires_grad_(False)
+    (subject,) = subjects_of(CLASSIFY, model, TOKENIZER, text("word1 word2 word3"), ROOM)
+    batch = subject.copies([subject.ids])
+    weights = model.encoder(batch, taps=Taps(weights=frozenset((1, 2, 3)))).weights
+    shares = np.eye(5)
+    for layer in (1, 2, 3):
+        shares = (weights[layer][0].mean(0).double().numpy() + np.eye(5)) / 2 @ shares
+    found = Explainer(model=model, inventory=TOKENIZER).rollout(subject)
+    close_unit_vectors(found, shares[read].mean(0))
 
 
 def test_rollout_of_one_head_that_looks_back() -> None:

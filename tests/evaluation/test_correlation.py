@@ -56,3 +56,9 @@ def test_one_example_has_no_correlation() -> None:
     one = np.array([1.0])
     assert math.isnan(pearson(one, one))
     assert math.isnan(spearman(one, one))
+
+
+def test_numbers_whose_squares_no_float_holds_have_a_correlation() -> None:
+    true, predicted = np.random.default_rng(3).normal(size=(2, 20))
+    expected = float(scipy.pearsonr(true, predicted).statistic)
+    assert pearson(true * 1e-200, predicted * 1e200) == metric(expected)

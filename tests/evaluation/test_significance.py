@@ -95,6 +95,14 @@ def test_the_interval_of_a_difference_equals_that_of_scipy(seed: int) -> None:
     assert found.difference == metric(difference)
 
 
+def test_resamples_without_a_score_are_left_out_of_p() -> None:
+    scores = iter([math.nan, 1.0, 2.0, math.nan, -1.0, 3.0, 7.0])
+    found = paired_bootstrap(lambda _: next(scores), lambda _: 0.0, 5, resamples=6)
+    # one of four is below 0
+    assert found.p == metric(2 * (1 + 1) / (4 + 1))
+    assert found.difference == 7
+
+
 def test_models_that_are_the_same_do_not_differ() -> None:
     right = np.random.default_rng(2).random(50) < 0.6
 

@@ -20,7 +20,7 @@ from bertsmith.tasks.config import TextLength
 from bertsmith.tasks.regression import NUMBER
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
-from bounds import check
+from bounds import close_to_transformers
 
 METHODS: tuple[Attributing, ...] = (
     "integrated-gradients",
@@ -124,7 +124,7 @@ def test_gradients_are_integrated_from_the_baseline_that_is_chosen(
         whole, empty = theirs(torch.tensor(rows)).logits
     label = int(whole.argmax())
     own = found["methods"]["integrated-gradients"]
-    check(own["difference"], float(whole[label] - empty[label]), 1e-5)
+    close_to_transformers(own["difference"], float(whole[label] - empty[label]))
 
 
 @pytest.mark.parametrize(

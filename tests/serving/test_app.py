@@ -31,8 +31,17 @@ from bertsmith.serving.dispatch.workers import Listener
 from bertsmith.serving.http import schema
 from bertsmith.serving.http.dialects import service
 from bertsmith.serving.http.dialects.service import Rendered, Service, reply
-from bertsmith.serving.http.limits import Keys, ResponseSender
-from bertsmith.serving.messages import Batch, Cancel, Done, Kind, Lane, Outcome, Refused
+from bertsmith.serving.http.limits import Keys, Limits, ResponseSender
+from bertsmith.serving.messages import (
+    Batch,
+    Cancel,
+    Done,
+    Kind,
+    Lane,
+    Outcome,
+    Problem,
+    Refused,
+)
 from bertsmith.serving.models.served import ServedModel
 from bertsmith.serving.models.worker import Computing
 from bertsmith.serving.refusals import InvalidRequest, Unauthorized
@@ -347,6 +356,37 @@ def test_texts_are_quoted_in_no_error_and_no_log(capfd: pytest.CaptureFixture[st
 
     run(test)
     assert SECRET not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("problem", "status", "code", "other_status", "other_type"),
+    [
+        ("too_long", 400, "context_length_exceeded", 413, "validation"),
+        ("invalid", 400, "invalid_request", 422, "validation"),
+        ("failed", 500, "internal_error", 424, "backend"),
+        ("expired", 504, "deadline_exceeded", 504, "backend"),
+    ],
+)
+def test_a_text_without_an_answer_is_refused_by_what_is_wrong(
+    problem: Problem, status: int, code: str, other_status: int, other_type: str
+) -> None:
+    def compute(batch: Batch) -> tuple[Outcome, ...]:
+        return tuple(
+            Outcome(number, problem=problem, message="it is so")
+            if number
+            else Outcome(number, answer={"label": "a"})
+            for number, _ in enumerate(texts_of(batch))
+        )
+
+    async def test() -> None:
+        async with running(compute=compute) as rig:
+            ours = await rig.post("/answer", {"inputs": ["a", "b"]})
+            assert (ours.status_code, ours.json()["error"]["code"]) == (status, code)
+            theirs = await rig.post("/predict", {"inputs": [["a"], ["b"]]})
+            assert theirs.status_code == other_status
+            assert theirs.json()["error_type"] == other_type
+
+    run(test)
 
 
 # limits
@@ -965,11 +1005,16 @@ def test_more_requests_at_once_than_connections_are_refused() -> None:
             refused = await rig.post("/answer", {"inputs": ["a"]})
             assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
             assert (await rig.client.get("/health")).status_code == 200
+            app = cast("Limits", rig.app)
+            assert not app.quiet(0.0)
             link.held = False
             link.release()
             link.release()
             for response in await asyncio.gather(*asked):
                 assert response.status_code == 200
+            assert app.quiet(0.0)
+            assert not app.quiet(3600.0)
+            assert app.overloaded == 1
             assert (await rig.post("/answer", {"inputs": ["a"]})).status_code == 200
 
     run(test)
@@ -1236,7 +1281,8 @@ def test_without_a_worker_nothing_is_ready() -> None:
             await until(lambda: not rig.gateway.ready)
             assert (await rig.client.get("/ready")).status_code == 503
             assert (await rig.client.get("/health")).status_code == 200
-            assert (await rig.post("/answer", ASKED)).status_code == 503
+            refused = await rig.post("/answer", ASKED)
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
             await until(lambda: rig.gateway.ready)
 
     run(test)
@@ -1364,7 +1410,7 @@ def test_of_a_fault_no_text_is_logged(
 
 def test_the_openapi_document_and_the_figures_name_every_endpoint() -> None:
     async def test() -> None:
-        async with running((facts("one"), facts("two"))) as rig:
+        async with running((facts("one", labels=("yes", "no")), facts("two"))) as rig:
             document = (await rig.client.get("/openapi.json")).json()
             text = json.dumps(document)
             for name in ("/answer", "/v1/embeddings", "/embed", "/embed_all", "/predict", "/rerank",
@@ -1388,6 +1434,9 @@ def test_the_openapi_document_and_the_figures_name_every_endpoint() -> None:
             assert document["paths"]["/v1/models/{model}"]["get"]["parameters"][0]["in"] == "path"
             info = (await rig.client.get("/info")).json()
             assert (info["model_id"], info["max_input_length"]) == ("one", 64)
+            kinds = {"id2label": {"0": "yes", "1": "no"}, "label2id": {"yes": 0, "no": 1}}
+            assert info["model_type"] == {"classifier": kinds}
+            assert info["models"][0]["labels"] == ["yes", "no"]
 
     run(test)
 

@@ -78,9 +78,7 @@ def test_a_file_that_differs_in_one_output_of_one_batch_is_refused(
 ) -> None:
     model = build_model(MODELS["bert-pretraining"], seed=7).eval()
     tokenizer, run = TOKENIZERS["bert"], in_torch(model)
-    comparison = compare(run, model, tokenizer)
-    assert comparison.batches == 5
-    assert comparison.difference < 1e-5
+    assert compare(run, model, tokenizer).batches == 5
     count = 0
 
     def wrong_once(inputs: Any) -> Arrays:  # noqa: ANN401
