@@ -240,6 +240,10 @@ def entry(content: str, **changes: object) -> dict[str, object]:
 
 WHOLE: dict[str, tuple[str, object]] = {
     "has a normalizer": ("normalizer", {"type": "NFKC"}),
+    "begins with a Lowercase": (
+        "normalizer",
+        {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, {"type": "NFC"}]},
+    ),
     "pre_tokenizer is not a ByteLevel": ("pre_tokenizer", {"type": "Whitespace"}),
     "decoder is not a ByteLevel": ("decoder", None),
     "post_processor is not ModernBERT's": ("post_processor", None),

@@ -158,6 +158,12 @@ def without_step(kind: str) -> Change:
     return changed(COMPILED, apply)
 
 
+def lowered_first(data: Json) -> None:
+    """As sentence-transformers does for do_lower_case."""
+    behind = [data["normalizer"]] if data["normalizer"] else []
+    data["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *behind]}
+
+
 NO_SLOW = without(*SLOW, "special_tokens_map.json")
 NO_TABLE = unsaid("added_tokens_decoder")
 GENERIC = settings(tokenizer_class="PreTrainedTokenizerFast")
@@ -283,6 +289,12 @@ EDITS: dict[str, Edit] = {
         all_of(unsaid("add_prefix_space"), inside("pre_tokenizer", add_prefix_space=True)), kinds=R
     ),
     "a normalizer": Edit(compiled(normalizer={"type": "Lowercase"}), "has a normalizer", kinds=R),
+    "lower-cased first": Edit(
+        changed(COMPILED, lowered_first),
+        "begins with a Lowercase",
+        ("bert-4", "bert-5"),
+        ("bert", "roberta"),
+    ),
     "fewer merges": Edit(
         changed(COMPILED, lambda data: data["model"].update(merges=data["model"]["merges"][:-9])),
         SAME,

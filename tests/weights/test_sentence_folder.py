@@ -244,6 +244,53 @@ def test_special_tokens_keep_their_names_in_a_cased_folder_that_lower_cases(
     close_to_transformers(ours, theirs(tmp_path / "model", texts))
 
 
+def saved_lower_casing(folder: Path, library: Any) -> None:  # noqa: ANN401
+    """Save a plain folder as the library does where it is asked to lower-case."""
+    modules = importlib.import_module("sentence_transformers.sentence_transformer.modules")
+    network = modules.Transformer(str(folder / "plain"), do_lower_case=True)
+    stack = [network, modules.Pooling(HIDDEN, pooling_mode="mean")]
+    library.SentenceTransformer(modules=stack, device="cpu").save(str(folder / "saved"))
+
+
+def test_lower_casing_that_the_library_put_before_uncased_rules_is_read(
+    model: Model,
+    tokenizer: Tokenizer,
+    theirs: Callable[..., NDArray[np.float32]],
+    tmp_path: Path,
+) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    save_model(tmp_path / "plain", model, tokenizer)
+    saved_lower_casing(tmp_path, library)
+    compiled = json.loads((tmp_path / "saved" / "tokenizer.json").read_text("utf-8"))
+    assert [step["type"] for step in compiled["normalizer"]["normalizers"]] == [
+        "Lowercase", "BertNormalizer",
+    ]  # fmt: skip
+    texts = [*TEXTS, "WORD1 Word2 İ ΣΑΣ"]
+    ours = our_vectors(open_embedder(tmp_path / "saved"), texts)
+    close_to_transformers(ours, theirs(tmp_path / "saved", texts))
+
+
+def test_lower_casing_that_versions_of_transformers_disagree_on_is_refused_with_a_remedy(
+    model: Model,
+    theirs: Callable[..., NDArray[np.float32]],
+    tmp_path: Path,
+) -> None:
+    """Version 5 does not read it of a cased BERT; as a setting of the library it is followed."""
+    library = pytest.importorskip("sentence_transformers")
+    pieces = (*SPECIALS, *(f"word{n}" for n in range(40)))
+    save_model(tmp_path / "plain", model, Tokenizer(pieces, BasicRules(lowercase=False)))
+    saved_lower_casing(tmp_path, library)
+    before = theirs(tmp_path / "saved", TEXTS)
+    with pytest.raises(
+        ModelFolderError, match=r'a Lowercase, .* "do_lower_case": true in sentence'
+    ):
+        open_embedder(tmp_path / "saved")
+    place = tmp_path / "saved" / "tokenizer.json"
+    change(place, normalizer=json.loads(place.read_text("utf-8"))["normalizer"]["normalizers"][1])
+    change(tmp_path / "saved" / "sentence_bert_config.json", do_lower_case=True)
+    close_to_transformers(our_vectors(open_embedder(tmp_path / "saved"), TEXTS), before)
+
+
 def test_other_folders_are_none(model: Model, tokenizer: Tokenizer, tmp_path: Path) -> None:
     save_model(tmp_path / "model", model, tokenizer)
     assert read_sentence_folder(tmp_path / "model") is None

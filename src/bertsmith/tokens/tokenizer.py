@@ -32,6 +32,7 @@ from bertsmith.core.files import text_hash
 from bertsmith.tokens import KindName
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.bpe import BLANK, ByteRules, byte_text, read, written
+from bertsmith.tokens.folder.compiled import lowered_before
 from bertsmith.tokens.folder.files import (
     BPE_FILE,
     COMPILED_FILE,
@@ -466,7 +467,8 @@ def _layout_by_files(files: FolderFiles) -> Layout:
     usual = "BPE" if "merges" in model else "Unigram" if "unk_id" in model else "WordPiece"
     match str(model.get("type", usual)):
         case "BPE":
-            composes = isinstance(normalizer, dict) and normalizer.get("type") == "NFC"
+            last = (lowered_before(normalizer) or [normalizer])[-1]
+            composes = isinstance(last, dict) and last.get("type") == "NFC"
             return "modernbert" if composes else "byte-bpe"
         case "Unigram":
             # XLM-RoBERTa begins a text with <s>, ALBERT with [CLS]

@@ -25,6 +25,8 @@ from bertsmith.tokens.folder.compiled import (
     check_settings,
     check_template,
     dense,
+    lowered,
+    lowered_before,
     part,
     tokenizer_json,
 )
@@ -69,6 +71,8 @@ def read_compiled_bytes(
     Raises `ModelFolderError` unless it describes RoBERTa's own rules.
     """
     model = part(data, "model", "BPE", where)
+    if lowered_before(data.get("normalizer")) is not None:
+        raise lowered(where)
     if data.get("normalizer") is not None:
         raise refused("it has a normalizer", where, "RoBERTa's rules have none, ModernBERT's NFC")
     words = part(data, "pre_tokenizer", "ByteLevel", where)

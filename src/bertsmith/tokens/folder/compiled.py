@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.files import same_value
 from bertsmith.tokens.folder.files import refused
 from bertsmith.tokens.vocabulary import MAX_PIECES, Pieces
@@ -33,6 +34,27 @@ def part(data: Mapping[str, Any], key: str, kind: str, where: Path) -> dict[str,
     if not isinstance(component, dict) or component.get("type", usual) != kind:
         raise refused(f"its {key} is not a {kind}", where, "only BERT's own kinds are supported")
     return component
+
+
+def lowered_before(normalizer: object) -> list[Any] | None:
+    """Return the normalisers behind a Lowercase; None for a normaliser that begins with no such."""
+    stated = normalizer if isinstance(normalizer, dict) else {}
+    steps = stated.get("normalizers") if stated.get("type") == "Sequence" else None
+    if not isinstance(steps, list) or steps[:1] != [{"type": "Lowercase"}]:
+        return None
+    return steps[1:]
+
+
+def lowered(where: Path) -> ModelFolderError:
+    """Return the error for a Lowercase before other normalisers, which some versions do not read.
+
+    So sentence-transformers saves its do_lower_case.
+    """
+    return refused(
+        "its normalizer begins with a Lowercase, as sentence-transformers writes do_lower_case",
+        where,
+        'take that out, and set "do_lower_case": true in sentence_bert_config.json',
+    )
 
 
 def check_settings(settings: Mapping[str, Any], expected: Mapping[str, Any], where: Path) -> None:

@@ -20,6 +20,8 @@ from bertsmith.tokens.folder.compiled import (
     by_id,
     check_settings,
     dense,
+    lowered,
+    lowered_before,
     part,
     surrounded,
     tokenizer_json,
@@ -47,6 +49,8 @@ def read_folder(files: FolderFiles) -> tuple[Pieces, ModernRules]:
     data = files.json(COMPILED_FILE)
     model = part(data, "model", "BPE", where)
     check_settings(model, _MODEL, where)
+    if lowered_before(data.get("normalizer")) is not None:
+        raise lowered(where)
     words = part(data, "pre_tokenizer", "ByteLevel", where)
     # the default is true
     check_settings({"add_prefix_space": True} | words, _LEVEL, where)

@@ -26,6 +26,8 @@ from bertsmith.tokens.folder.compiled import (
     check_settings,
     check_template,
     dense,
+    lowered,
+    lowered_before,
     part,
     surrounded,
     tokenizer_json,
@@ -62,7 +64,7 @@ def read_compiled(
     `VocabularyError` for an invalid vocabulary.
     """
     model = part(data, "model", "WordPiece", where)
-    normaliser = part(data, "normalizer", "BertNormalizer", where)
+    normaliser = _normaliser(data.get("normalizer"), where)
     part(data, "pre_tokenizer", "BertPreTokenizer", where)
     check_settings(model, _MODEL, where)
     check_settings(normaliser, {"clean_text": True}, where)
@@ -75,6 +77,22 @@ def read_compiled(
     ends = (SPECIALS[2], SPECIALS[3])
     check_template(data.get("post_processor"), ends, vocabulary.ids, where, separators=1)
     return learned, normaliser
+
+
+def _normaliser(stated: object, where: Path) -> dict[str, Any]:
+    """Return BERT's normaliser, which may have a Lowercase before it that changes nothing."""
+    behind = lowered_before(stated)
+    if behind is None:
+        return part({"normalizer": stated}, "normalizer", "BertNormalizer", where)
+    normaliser = part(
+        {"normalizer": behind[0] if len(behind) == 1 else None},
+        "normalizer",
+        "BertNormalizer",
+        where,
+    )
+    if normaliser.get("lowercase") is not True:
+        raise lowered(where)
+    return normaliser
 
 
 def compiled_tokenizer(vocabulary: Sequence[str], rules: BasicRules) -> dict[str, Any]:
