@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch.nn.functional import gelu
 from transformers import BertConfig
+from transformers.activations import ACT2FN
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.network.config import Activation, ModelConfig, Positions
 from bertsmith.weights.config_json import HubConfig, architecture, hub_config
+from bounds import close_to_transformers
 
 PLAIN: dict[str, Any] = {
     "model_type": "bert", "vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 3,
@@ -76,9 +80,31 @@ def test_what_transformers_leaves_out_has_its_defaults(tmp_path: Path) -> None:
     assert config.predicts("classify", 1) == "number"
 
 
-@pytest.mark.parametrize("name", ["gelu_new", "gelu_pytorch_tanh"])
-def test_both_names_of_the_tanh_gelu(tmp_path: Path, name: str) -> None:
-    assert read(tmp_path, PLAIN | {"hidden_act": name}).encoder.activation == "gelu_tanh"
+@pytest.mark.parametrize("formula", ["none", "tanh"])
+def test_all_names_that_transformers_has_for_a_gelu(tmp_path: Path, formula: str) -> None:
+    tanh = ["gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate", "gelu_fast"]
+    values = torch.linspace(-9, 9, 541)
+    for name in tanh if formula == "tanh" else ["gelu", "gelu_python"]:
+        close_to_transformers(gelu(values, approximate=formula), ACT2FN[name](values))
+        expected = "gelu_tanh" if formula == "tanh" else "gelu"
+        assert read(tmp_path, PLAIN | {"hidden_act": name}).encoder.activation == expected
+
+
+def test_the_class_names_the_family_where_model_type_is_missing(tmp_path: Path) -> None:
+    unnamed = {key: value for key, value in PLAIN.items() if key != "model_type"}
+    for name, family in (
+        ("RobertaModel", "roberta"),
+        ("XLMRobertaForMaskedLM", "xlm-roberta"),
+        ("BertLMHeadModel", "bert"),
+        ("BertForSequenceClassification", "bert"),
+    ):
+        assert read(tmp_path, unnamed | {"architectures": [name]}).family == family
+    assert read(tmp_path, unnamed).family == "bert"
+    for name in ("CamembertModel", "RobertaPreLayerNormModel", "BertGenerationEncoder"):
+        with pytest.raises(
+            ModelFolderError, match=f"is missing, and the class is '{name}'; set it"
+        ):
+            read(tmp_path, unnamed | {"architectures": [name]})
 
 
 def test_settings_that_change_nothing_are_accepted(tmp_path: Path) -> None:

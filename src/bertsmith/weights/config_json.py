@@ -150,6 +150,10 @@ _ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python": "gelu",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
 }
 _MAX_SIZE, _MAX_NUMBER = 2**31 - 1, 1e30
 _MAX_OWN_BYTES = 2**24
@@ -328,7 +332,7 @@ class HubConfig:
         return labels
 
     def _family(self) -> FamilyName:
-        kind = self._data.get("model_type", "bert")
+        kind = self._data.get("model_type") or self._kind_of_class()
         known = next((family for family in FAMILIES if family == kind), None)
         if kind == "model2vec":
             self._refuse(
@@ -338,6 +342,24 @@ class HubConfig:
         if known is None:
             self._refuse(f"model_type is {kind!r}", f"it can be {', '.join(FORMATS)}")
         return known
+
+    def _kind_of_class(self) -> FamilyName:
+        """Return the family of the class that the file names, a BERT if it names none."""
+        if not self.architecture:
+            return "bert"
+        tasks = r"(For\w+|(LMHead)?Model)"
+        fitting = (
+            family
+            for family in FAMILIES
+            if re.fullmatch(FORMATS[family].classes + tasks, self.architecture)
+        )
+        family = next(fitting, None)
+        if family is None:
+            self._refuse(
+                f"model_type is missing, and the class is {self.architecture[:80]!r}",
+                f"set it: it can be {', '.join(FAMILIES)}",
+            )
+        return family
 
     def _own_encoder(self) -> EncoderConfig:
         """Return the encoder of our own format, whose settings are one key."""
