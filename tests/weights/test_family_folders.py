@@ -199,3 +199,20 @@ def test_impossible_wirings_are_refused() -> None:
     for parts in ({"predicts": "tags"}, {"labels": ("a",)}, {"predicts": "span", "labels": ("a",)}):
         with pytest.raises(ConfigError, match="for a model that predicts"):
             ModelConfig(encoder=roberta, **parts)
+
+
+@pytest.mark.parametrize("case", ["distilbert-tags", "modernbert-masked_lm", "bert-span"])
+def test_without_a_class_the_message_about_a_head_says_where_to_name_it(
+    tmp_path: Path, case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A classifier is looked for, of which these hold a part or nothing."""
+    folder, model = saved(tmp_path / "model", case)
+    kind = json.loads((folder / "config.json").read_text())["architectures"]
+    set_config(folder, architectures=None)
+    loaded, _ = load_model(folder)
+    assert loaded.config.predicts is None
+    assert 'name the class that has it under "architectures" in config.json' in (
+        capsys.readouterr().err
+    )
+    set_config(folder, architectures=kind)
+    assert load_model(folder)[0].config == model.config

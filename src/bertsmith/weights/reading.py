@@ -201,11 +201,13 @@ class ModelFiles:
         return [part for part in wanted if self._rows(part)]
 
     def _missing(self, part: Part) -> list[str]:
-        """Return all tensors of a part if the file holds none of them, none if it holds all."""
+        """Return tensors that a part lacks: none or all, but for a head that no class names."""
         constants = self._constants()
         wanted = [row.hub for row in self._rows(part) if row.ours not in constants]
         missing = [name for name in wanted if name not in self._stored]
-        if missing and (part == "encoder" or len(missing) < len(wanted)):
+        # no class was named, and heads of several kinds share names
+        guessed = part in HEADS.values() and not self._hub.architecture
+        if missing and not guessed and (part == "encoder" or len(missing) < len(wanted)):
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             self._refuse(f"lacks the tensor {missing[0]}{more}")
         return missing
@@ -232,6 +234,8 @@ class ModelFiles:
             self._refuse(f"holds {inner[0]}, which {kind} as its config describes it has not")
         if unknown and self._heads and self._report:
             named = ", ".join(unknown)[:200]
+            if not self._hub.architecture:
+                named += '; name the class that has it under "architectures" in config.json'
             say(f"{self._weights.path}: left out, as nothing here uses it: {named}")
 
     def _rows(self, part: Part) -> tuple[Row, ...]:
