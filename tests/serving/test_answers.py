@@ -479,10 +479,10 @@ LONG = " ".join(["word1"] * 40)
 TOO_LONG: dict[str, tuple[dict[str, Any], int]] = {
     "/answer": ({"inputs": ["word2", LONG]}, 400),
     "/v1/embeddings": ({"input": ["word2", LONG], "model": "vectors"}, 400),
-    "/embed": ({"inputs": ["word2", LONG]}, 413),
-    "/embed_all": ({"inputs": ["word2", LONG]}, 413),
-    "/predict": ({"inputs": [["word2"], [LONG]]}, 413),
-    "/rerank": ({"query": "word2", "texts": ["word2", LONG]}, 413),
+    "/embed": ({"inputs": ["word2", LONG]}, 422),
+    "/embed_all": ({"inputs": ["word2", LONG]}, 422),
+    "/predict": ({"inputs": [["word2"], [LONG]]}, 422),
+    "/rerank": ({"query": "word2", "texts": ["word2", LONG]}, 422),
 }
 
 

@@ -158,7 +158,39 @@ NEARLY: dict[str, tuple[str, Any, str]] = {
         "/similarity", {"inputs": {"source_sentence": "a", "sentence": ["b"]}},
         "inputs.sentences: is missing; did you mean 'sentences' instead of 'sentence'?",
     ),
+    # a name that is right is meant as it is
+    "no sentences": (
+        "/similarity", {"inputs": {"source_sentence": "a"}}, "inputs.sentences: is missing; write ",
+    ),
+    "half a pair": (
+        "/answer", {"inputs": [{"text_pair": "a"}]}, "inputs.0.text: is missing; write ",
+    ),
+    "three texts": (
+        "/predict", {"inputs": [["a", "b", "c"]]}, "inputs.0: List should have at most 2 items, ",
+    ),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/embed", {"inputs": []}),
+        ("/embed_all", {"inputs": []}),
+        ("/predict", {"inputs": []}),
+        ("/rerank", {"query": "a", "texts": []}),
+        ("/similarity", {"inputs": {"source_sentence": "a", "sentences": []}}),
+        ("/tokenize", {"inputs": []}),
+    ],
+)
+def test_an_empty_list_has_the_status_of_text_embeddings_inference(
+    path: str, body: dict[str, Any]
+) -> None:
+    async def test() -> None:
+        async with running() as rig:
+            response = await rig.post(path, body)
+            assert (response.status_code, response.json()["error_type"]) == (400, "empty")
+
+    run(test)
 
 
 @pytest.mark.parametrize("name", NEARLY)

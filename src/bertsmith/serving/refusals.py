@@ -2,6 +2,7 @@
 
 Refusal
 ├── InvalidRequest        the request is not as it should be
+│   └── EmptyList         a list of inputs has none
 ├── ContextTooLong        a text has more tokens than the model reads
 ├── PayloadTooLarge       the body is too large, or has too many inputs
 ├── ModelNotFound         there is no such model, or it does no such thing
@@ -35,6 +36,12 @@ class InvalidRequest(Refusal):
     """The request is not as it should be."""
 
     status, code = 400, "invalid_request"
+
+
+class EmptyList(InvalidRequest):
+    """A list of inputs has none."""
+
+    code = "empty_list"
 
 
 class ContextTooLong(Refusal):

@@ -215,8 +215,9 @@ _INFERENCE_TYPES = {
     "internal_error": "backend",
     "unavailable": "unhealthy",
     "deadline_exceeded": "backend",
+    "empty_list": "empty",
 }
-_INFERENCE_STATUS = {"context_length_exceeded": 413, "invalid_request": 422, "internal_error": 424}
+_INFERENCE_STATUS = {"context_length_exceeded": 422, "invalid_request": 422, "internal_error": 424}
 
 
 def _openai_error(refusal: Refusal) -> Mapping[str, Any]:

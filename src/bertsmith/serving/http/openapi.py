@@ -12,15 +12,15 @@ from bertsmith.serving.http.dialects.service import Endpoint
 
 _REFERENCE = "#/components/schemas/{model}"
 _STATUSES = {
-    "400": "The request is malformed",
+    "400": "The request is malformed, or a text is too long",
     "401": "A key is needed",
     "404": "There is no such model",
     "405": "The method is not allowed",
     "408": "The body did not arrive in time",
-    "413": "Too long, or too much at once",
+    "413": "Too much at once",
     "415": "The body is compressed",
     "421": "The request is addressed to another host",
-    "422": "The request is malformed",
+    "422": "The request is malformed, or a text is too long",
     "424": "The answer cannot be computed",
     "429": "The queue is full: see Retry-After",
     "500": "The answer cannot be computed",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from itertools import islice
@@ -15,7 +15,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from bertsmith.core.printable import printable
-from bertsmith.serving.refusals import InvalidRequest, PayloadTooLarge
+from bertsmith.serving.refusals import EmptyList, InvalidRequest, PayloadTooLarge
 
 B = TypeVar("B", bound="RequestBody")
 
@@ -321,16 +321,27 @@ def _malformed(
     names, holder = _locate(first["loc"], content, missing=missing)
     # a name that is no field's may be a text
     path = ".".join(str(name) for name in names if _NAME.fullmatch(str(name)))
-    message = printable(_SAID.get(first["type"], first["msg"]))
+    message = printable(_SAID.get(first["type"], first["msg"].replace(" after validation", "")))
     message = f"{path}: {message}" if path else message
     right = wrong = str(names[-1]) if names else ""
     if missing:
-        wrong = _close(right, holder)
+        known = _fields(form, names)
+        wrong = _close(right, [name for name in holder if name not in known])
     elif first["type"] == "extra_forbidden":
         right = _close(wrong, (form if len(names) > 1 else kind).model_fields)
     if right and wrong and right != wrong:
         message += f"; did you mean {right!r} instead of {wrong!r}?"
-    return InvalidRequest(f"{message}; write {form.form}", parameter=path or None)
+    refusal = EmptyList if first["type"] == "too_short" else InvalidRequest
+    return refusal(f"{message}; write {form.form}", parameter=path or None)
+
+
+def _fields(form: type[BaseModel], names: Iterable[int | str]) -> Collection[str]:
+    """Return the names of the fields beside the last of some names."""
+    for name in names:
+        field = form.model_fields.get(str(name))
+        if field is not None and isinstance(field.annotation, type):
+            form = field.annotation if issubclass(field.annotation, BaseModel) else form
+    return form.model_fields
 
 
 def _intended_form(
@@ -353,7 +364,7 @@ def _intended_form(
 def _depth(error: Mapping[str, Any], content: Mapping[str, Any]) -> int:
     """Return the depth to which a body is valid before an error, if known."""
     names, _ = _locate(error["loc"], content, missing=error["type"] == "missing")
-    return 2 * len(names) + int(error["type"] == "too_short")
+    return 2 * len(names) + int(error["type"] in ("too_short", "too_long"))
 
 
 def _locate(
