@@ -39,6 +39,7 @@ from serving_inline import running
 
 SERVING = "docs/serving.md"
 BLOCKS = blocks(page(SERVING))
+PYTHON = [block for block in BLOCKS if block.language == "python"]
 SHELL = [block for block in BLOCKS if block.language == "bash"]
 __all__ = ["browser"]
 
@@ -119,9 +120,10 @@ def test_the_page_can_be_followed(block: Block, server: RunningServer) -> None:
             assert alike(form(told), form(json.loads(body))), body
 
 
-def test_the_snippet_of_openai_runs(server: RunningServer) -> None:
-    pytest.importorskip("openai")
-    (block,) = [block for block in BLOCKS if block.language == "python"]
+@pytest.mark.parametrize("package", ["openai", "huggingface_hub"])
+def test_the_snippet_of_a_client_runs(package: str, server: RunningServer) -> None:
+    pytest.importorskip(package)
+    (block,) = [block for block in PYTHON if block.text.startswith(f"from {package} ")]
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         exec(compile(server.here(block.text), SERVING, "exec"), {})
