@@ -21,8 +21,17 @@ from bertsmith.engine.prepared import multiplies_packed_bf16
 from bertsmith.network.config import EncoderConfig, ModelConfig, Preprocessing
 from bertsmith.network.model import build_model
 from bertsmith.recipes import quantize as quantizing
-from bertsmith.recipes.quantize import Measurement, refuse_slow_or_worse
+from bertsmith.recipes.quantize import (
+    Measurement,
+    by_precision,
+    difference_of_precisions,
+    loss_note,
+    refuse_slow_or_worse,
+)
+from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.config import Reading, TextLength
+from bertsmith.tasks.task import score_answers
+from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import QUANTIZED_FILE, load_model, save_model
 from limits import files_of
@@ -289,3 +298,35 @@ def test_few_of_very_long_texts_are_read(
         gate = quantizing.read_gate(answering, model.config, texts, dev, Reading())
         compared = 0 if dev else gate.counts["compared"]
         assert gate.counts["texts"] + compared == 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        # no loss on 30 rows leaves room for 1 - 0.025 ** (1 / 30)
+        (0, "int8 less fp32: +0.00 points of accuracy (95 % over rows like these: -11.57 to"),
+        (3, "int8 less fp32: -10.00 points of accuracy (95 % over rows like these: -2"),
+    ],
+)
+def test_a_loss_is_told_with_what_other_rows_might_have_shown(wrong: int, told: str) -> None:
+    """Thirty rows let int8 pass as if it lost nothing, and nothing said how little they prove."""
+    labels = ("ham", "spam")
+    rows = [
+        Example(text=f"text {n}", text_pair=None, label=labels[n % 2], source="dev", line=n)
+        for n in range(30)
+    ]
+    shares = np.eye(2)[[n % 2 for n in range(30)]]
+    exact = score_answers(CLASSIFY, rows, list(shares), labels)
+    small = score_answers(CLASSIFY, rows, [*(1 - shares[:wrong]), *shares[wrong:]], labels)
+    measured = [
+        Measurement(precision="fp32", seconds=2.0, scores=exact.scores),
+        Measurement(
+            precision="int8", seconds=1.0, scores=small.scores,
+            difference=difference_of_precisions(CLASSIFY, labels, small, exact),
+        ),
+    ]  # fmt: skip
+    note = loss_note(measured)
+    assert note.startswith(told)
+    assert note.endswith("these rows are too few to exclude a loss of more than 0.5")
+    assert by_precision(measured)["int8"]["difference"]["points"] == pytest.approx(-wrong / 30)
+    assert "difference" not in by_precision(measured)["fp32"]

@@ -18,10 +18,11 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from shutil import copyfile
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,10 +38,17 @@ from bertsmith.engine.native import unsupported_reason
 from bertsmith.engine.predictor import Answering, Predictor, Request, split_requests, text_length
 from bertsmith.engine.prepared import Prepared, multiplies_packed_bf16, prepare_model
 from bertsmith.evaluation.metrics import percent, score_label, spearman
+from bertsmith.evaluation.significance import Clusters
 from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model
 from bertsmith.recipes.config import QuantizeConfig
+from bertsmith.recipes.finetune.outcome import (
+    RESAMPLES,
+    Difference,
+    paired_difference,
+    units_of,
+)
 from bertsmith.recipes.predict.evaluate import labelled_rows, task_answering
 from bertsmith.recipes.predict.reading import beside_labelled_rows, reading_of_texts
 from bertsmith.recipes.predict.recipe import open_rows
@@ -50,6 +58,8 @@ from bertsmith.tasks.config import AnsweringConfig, Reading, TextLength
 from bertsmith.tasks.opening import folder_features
 from bertsmith.tasks.regression import REGRESSION, numbers_of
 from bertsmith.tasks.rows import pick_classes, print_rows
+from bertsmith.tasks.task import Labels, Measured, Task, score_of_resamples
+from bertsmith.tasks.whole_texts import same_text
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -147,11 +157,20 @@ class Measurement:
     """The median for all texts."""
     scores: dict[str, float]
     """Scores as shares of 1, the one that counts first."""
+    difference: Difference | None = None
+    """The score that counts less that of fp32; None for fp32 itself, and for cosines."""
 
     @property
     def score(self) -> float:
         """The score that counts, in points."""
         return 100 * next(iter(self.scores.values()))
+
+
+class Judged(NamedTuple):
+    """The scores of one precision, and the difference of the one that counts from that of fp32."""
+
+    scores: dict[str, float]
+    difference: Difference | None
 
 
 Predictors = Mapping[Number, Predictor[Any, Any]]
@@ -176,12 +195,31 @@ class TaskGate:
         """The number of rows."""
         return f"scores on {counted(len(self.rows), 'labelled row')}"
 
-    def scores(self, predictors: Predictors) -> list[dict[str, float]]:
+    def scores(self, predictors: Predictors) -> list[Judged]:
         """Return the scores of the task."""
         encoded = self.answering.encode(self.rows)
-        return [
-            dict(measure(predictor, self.rows, encoded).scores) for predictor in predictors.values()
-        ]
+        exact, *others = (
+            measure(predictor, self.rows, encoded) for predictor in predictors.values()
+        )
+        task, labels = self.answering.task, self.answering.labels
+        compared = (
+            Judged(dict(one.scores), difference_of_precisions(task, labels, one, exact))
+            for one in others
+        )
+        return [Judged(dict(exact.scores), None), *compared]
+
+
+def difference_of_precisions(
+    task: Task[Any], labels: Labels, measured: Measured, exact: Measured
+) -> Difference:
+    """Return the difference of two precisions on the same rows, at the thresholds of each."""
+    clusters = exact.clusters
+    first, second = (
+        score_of_resamples(task.measuring, one.evidence, labels, one.tuned)
+        for one in (measured, exact)
+    )
+    units = units_of(task, [measured.evidence, exact.evidence], labels, clusters)
+    return paired_difference(first, second, clusters, units, resamples=RESAMPLES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,22 +251,31 @@ class VectorGate:
             )
         return comparison
 
-    def scores(self, predictors: Predictors) -> list[dict[str, float]]:
+    def scores(self, predictors: Predictors) -> list[Judged]:
         """Return Spearman's correlation where there are pairs, and the mean and least cosine."""
         sides = [self._side(first=True), self._side(first=False)] if self.pairs else []
-        exact, result = None, []
+        exact, result = None, list[Judged]()
+        of_exact: NDArray[np.float64] | None = None
         for predictor in predictors.values():
-            scores = {}
+            scores, difference = dict[str, float](), None
             if self.pairs:
                 similarities = cosines(*(_vectors(predictor, side) for side in sides))
                 scores["spearman"] = spearman(numbers_of(self.pairs), similarities)
+                if of_exact is not None:
+                    difference = self._difference(similarities, of_exact)
+                of_exact = similarities if of_exact is None else of_exact
             vectors = _vectors(predictor, self.compared)
             exact = vectors if exact is None else exact
             agreement = cosines(exact, vectors)
-            result.append(
-                scores | {"cosine": float(agreement.mean()), "worst_cosine": float(agreement.min())}
-            )
+            near = {"cosine": float(agreement.mean()), "worst_cosine": float(agreement.min())}
+            result.append(Judged(scores | near, difference))
         return result
+
+    def _difference(self, cosines: NDArray[np.float64], exact: NDArray[np.float64]) -> Difference:
+        """Return the difference of Spearman's correlations of two precisions, over the pairs."""
+        true, clusters = numbers_of(self.pairs), Clusters(list(map(same_text, self.pairs)))
+        first, second = (partial(_correlation_of_resample, true, side) for side in (cosines, exact))
+        return paired_difference(first, second, clusters, None, resamples=RESAMPLES)
 
     def _side(self, *, first: bool) -> list[Request[Example]]:
         """Return the first or the second texts of the pairs, each alone."""
@@ -237,6 +284,12 @@ class VectorGate:
             for row in self.pairs
         ]
         return _requests(self.answering, rows)
+
+
+def _correlation_of_resample(
+    true: NDArray[np.float64], cosines: NDArray[np.float64], drawn: NDArray[np.int64]
+) -> float:
+    return spearman(true[drawn], cosines[drawn])
 
 
 Gate = TaskGate | VectorGate
@@ -397,8 +450,13 @@ def measure_precisions(predictors: Predictors, gate: Gate) -> list[Measurement]:
             if repetition:
                 times.append(time.perf_counter() - started)
     return [
-        Measurement(precision=precision, seconds=statistics.median(times), scores=scored)
-        for precision, times, scored in zip(predictors, seconds, scores, strict=True)
+        Measurement(
+            precision=precision,
+            seconds=statistics.median(times),
+            scores=scored,
+            difference=difference,
+        )
+        for precision, times, (scored, difference) in zip(predictors, seconds, scores, strict=True)
     ]
 
 
@@ -450,6 +508,23 @@ def show_measurements(measured: Sequence[Measurement], gate: Gate) -> None:
     head, *rows = table_rows(measured, gate)
     console.print(table_of(head, rows, lined=False))
     say(gate.judged)
+    if note := loss_note(measured):
+        say(note)
+
+
+def loss_note(measured: Sequence[Measurement]) -> str:
+    """Return the difference of int8 from fp32 with its interval; "" where there is no score."""
+    small = measured[-1]
+    if (difference := small.difference) is None:
+        return ""
+    score = score_label(next(iter(small.scores)))
+    note = f"int8 less fp32: {100 * difference.points:+z.2f} points of {score}"
+    if math.isnan(difference.low):
+        return f"{note}; {difference.interval()}"
+    note += f" (95 % over rows like these: {difference.interval()})"
+    if -100 * difference.low > MAX_LOSS_POINTS:
+        note += f"; these rows are too few to exclude a loss of more than {MAX_LOSS_POINTS}"
+    return note
 
 
 def table_rows(measured: Sequence[Measurement], gate: Gate) -> list[list[str]]:
@@ -473,8 +548,13 @@ def _shown(measured: Measurement, name: str) -> str:
 
 
 def by_precision(measured: Sequence[Measurement]) -> dict[str, Any]:
-    """Return seconds and scores as plain JSON values."""
+    """Return seconds, scores and differences from fp32 as plain JSON values."""
     return {
         measurement.precision: {"seconds": measurement.seconds, "scores": measurement.scores}
+        | (
+            {}
+            if measurement.difference is None
+            else {"difference": measurement.difference.to_dict()}
+        )
         for measurement in measured
     }

@@ -45,6 +45,7 @@ from bertsmith.recipes.quantize import (
     Measurement,
     by_precision,
     judged_answering,
+    loss_note,
     measure_precisions,
     read_gate,
     refuse_slow_or_worse,
@@ -132,7 +133,8 @@ def _export(config: ExportConfig) -> dict[str, Any]:
         if gate is not None:
             measured = _add_int8(config, gate, source, output_file(fresh, config.to))
             figures["int8"] = gate.counts | {"precisions": by_precision(measured)}
-            tested = int8_section(table_rows(measured, gate), gate.judged, config.to)
+            judged = "; ".join(filter(None, (gate.judged, loss_note(measured))))
+            tested = int8_section(table_rows(measured, gate), judged, config.to)
         about = Described(
             config=source.model.config, tokenizer=source.tokenizer, sentence=source.sentence,
             target=config.to, name=config.out.absolute().name,
