@@ -227,6 +227,16 @@ def test_what_is_said_follows_from_the_figures(
     assert figures[MODEL] == {WORD: np.mean(model), PLACE: np.mean(model)}
 
 
+def test_answers_that_are_all_right_have_an_interval_too(task: GapTask) -> None:
+    """It was left out, and a lead on all rows had one without width: 75.0 to 75.0."""
+    found = outcome(task, [1] * 40, [0] * 40)
+    others = 1 - 0.025 ** (1 / 40)
+    row = {name: shown for name, *shown in found.rows()}[MODEL]
+    assert row == [f"100.0 ({100 * (1 - others):.1f} to 100.0)"] * 2
+    low, high = 75 * (1 - others) - 100 * others, 75 + 25 * others
+    assert f"(+75.0 points, 95 %: {low:.1f} to {high:.1f})" in found.verdicts()[0]
+
+
 def test_a_sentence_is_shown_for_each_outcome(task: GapTask) -> None:
     found = outcome(task, [0, 1, 0, 1], [1, 0, 0, 0])
     rows = found.examples()

@@ -86,7 +86,10 @@ def test_a_page_of_texts_and_pairs_stands_alone(base_folder: Path, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("unpainted")
-def test_a_treebank_has_relations_examples_and_a_control(base_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("unpainted")
+def test_a_treebank_has_relations_examples_and_a_control(
+    base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     trees = tmp_path / "made.conllu"
     words = [("word1", 2, "det"), ("word2", 3, "nsubj"), ("good", 0, "root"), ("word3", 3, "obj")]
     lines = [
@@ -100,6 +103,13 @@ def test_a_treebank_has_relations_examples_and_a_control(base_folder: Path, tmp_
     assert [item["name"] for item in found["control_relations"]] == ["all", "det", "nsubj", "obj"]
     assert found["relations"][0]["count"] == 6
     det = found["relations"][1]
+    # the table has what a head finds that was chosen on the other half of the sentences
+    printed = capsys.readouterr().out
+    assert "held out" in printed
+    row = next(line for line in printed.splitlines() if "det" in line)
+    shares = [float(share) for share in re.findall(r"([\d.]+) %", row)]
+    expected = [100 * det[name] for name in ("held_out", "offset_accuracy")]
+    assert shares == pytest.approx(expected, abs=0.051)
     assert (det["count"], det["offset"], det["offset_accuracy"]) == (2, 1, 1.0)
     best = np.array([det["heads"]["to head"], det["heads"]["to dependent"]])
     assert det["accuracy"] == best.max()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -238,13 +239,13 @@ def _show(inspection: Inspection) -> None:
     annotated = inspection.annotated
     if annotated.coreference:
         _print_rows(
-            ("mentions", "asked", "best head", "finds", "nearest", "same word"),
+            ("mentions", "asked", "best head", "held out", "nearest", "same word"),
             (
                 (
                     figures.name,
                     figures.count,
                     figures.best,
-                    figures.best_accuracy,
+                    figures.held_out,
                     figures.nearest,
                     figures.same_word,
                 )
@@ -253,13 +254,13 @@ def _show(inspection: Inspection) -> None:
         )
     if annotated.relations:
         _print_rows(
-            ("relation", "words", "best head", "finds", "best offset", "finds"),
+            ("relation", "words", "best head", "held out", "best offset", "finds"),
             (
                 (
                     relation.name,
                     relation.count,
                     relation.best[1:],
-                    relation.best_accuracy,
+                    relation.held_out,
                     f"{relation.offset:+d}",
                     relation.offset_accuracy,
                 )
@@ -270,9 +271,9 @@ def _show(inspection: Inspection) -> None:
     for title, pairs in (("entities", annotated.tags.entities), ("tags", annotated.tags.pairs)):
         if pairs:
             _print_rows(
-                (title, "words", "best head", "finds", "chance", "best offset"),
+                (title, "words", "best head", "held out", "chance", "best offset"),
                 (
-                    (pair_name(pair), pair.count, pair.best, pair.best_accuracy, pair.chance,
+                    (pair_name(pair), pair.count, pair.best, pair.held_out, pair.chance,
                      pair.offset_accuracy)
                     for pair in pairs[:_SHOWN]
                 ),
@@ -295,11 +296,17 @@ def _show(inspection: Inspection) -> None:
 
 
 def _shown(value: float, *, share: bool) -> str:
+    if math.isnan(value):
+        return "-"
     return f"{100 * value:z.1f} %" if share else f"{value:z.2f}"
 
 
 def _print_rows(names: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
-    """Print rows of a name, a count, a head, and shares or texts."""
+    """Print rows of a name, a count, a head, and shares or texts.
+
+    A head is chosen as the best on one half of the sentences, and has a share of what is "held out"
+    in the other: of those it was chosen on, chance alone gives the best of many heads a high one.
+    """
     cells = (
         (
             printable(name), f"{count:,}", f"{layer}-{head}",

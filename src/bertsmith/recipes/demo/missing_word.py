@@ -31,7 +31,13 @@ from bertsmith.core.log import Bar, console, progress, say, table_of
 from bertsmith.core.printable import printable
 from bertsmith.core.streams import Purpose, permutation, stream
 from bertsmith.engine.language_model.fill_mask import fill_masks
-from bertsmith.evaluation.significance import Interval, mean_interval, mean_of, paired_bootstrap
+from bertsmith.evaluation.significance import (
+    Interval,
+    mean_interval,
+    mean_of,
+    paired_bootstrap,
+    share_interval,
+)
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.baselines import StrengthSelection, linear_answers
 from bertsmith.text.corpus.documentation import ModuleText
@@ -258,7 +264,7 @@ class GapOutcome:
     def conclusion(self) -> str:
         """Return why word order matters here, and whether the model uses it."""
         right = self.right[MODEL][PLACE]
-        low = mean_interval(right, resamples=_RESAMPLES).low
+        low = _interval(right).low
         percent = f"{100 * right.mean():.1f} %"
         remark = (
             f"the model reads them in order and is right for {percent}"
@@ -308,8 +314,9 @@ class GapOutcome:
             mean_of(model), mean_of(other), len(model), resamples=_RESAMPLES
         )
         points = 100 * compared.difference
-        margin = f"({points:+z.1f} points, 95 %: {_range(compared.interval)})"
-        if compared.interval.low <= 0 <= compared.interval.high:
+        interval = share_interval(compared.interval, len(model), lowest=-1.0)
+        margin = f"({points:+z.1f} points, 95 %: {_range(interval)})"
+        if interval.low <= 0 <= interval.high:
             return f"{question}: the model and {baseline} are a draw {margin}"
         word = "beats" if points > 0 else "loses to"
         return f"{question}: the model {word} {baseline} {margin}"
@@ -460,10 +467,12 @@ def _right(scores: Scores, truths: list[int]) -> Right:
     return np.asarray(best[np.arange(len(truths)), truths] / best.sum(1))
 
 
+def _interval(right: Right) -> Interval:
+    return share_interval(mean_interval(right, resamples=_RESAMPLES), len(right))
+
+
 def _in_percent(right: Right) -> str:
-    interval = mean_interval(right, resamples=_RESAMPLES)
-    mean = f"{100 * right.mean():.1f}"
-    return mean if interval.low == interval.high else f"{mean} ({_range(interval)})"
+    return f"{100 * right.mean():.1f} ({_range(_interval(right))})"
 
 
 def _range(interval: Interval) -> str:
