@@ -172,8 +172,10 @@ def test_windows_of_long_texts_are_averaged_by_their_tokens(
     words = [f"word{n}" for n in range(41)]
     asked = [example("word9"), example(" ".join(words)), example("word3 word4")]
     config = FeatureConfig(truncation="windows", max_length=12)
-    _, long, _ = found(model, tokenizer, asked, config)
+    first, long, last = found(model, tokenizer, asked, config)
     assert long.left_out == 0
+    for short in (first, last):
+        close_to_transformers(short.vectors, reference(short.example.text)[-1].mean(0))
     # 41 pieces in windows of at most ten: five of 9, 8, 8, 8 and 8
     edges = [0, 9, 17, 25, 33, 41]
     parts = [words[begin:end] for begin, end in pairwise(edges)]

@@ -58,6 +58,16 @@ def test_a_stream_is_read_no_further_than_needed(predictor: Predictor[Example, o
     assert len(read) == 8
 
 
+def test_a_request_has_its_number_in_the_whole_stream(model: Model, tokenizer: Tokenizer) -> None:
+    class Numbered(MaskFilling):
+        def decode(self, request: Any, output: Any) -> Any:  # noqa: ANN401
+            return request.number
+
+    answering: Any = Numbered(model, tokenizer, top=2)
+    asked = [example(f"word{n} [MASK]") for n in range(7)]
+    assert list(Predictor(model=model, answering=answering)(asked, rows=3)) == list(range(7))
+
+
 def test_threads_are_those_asked_for_while_it_runs_alone(
     model: Model, tokenizer: Tokenizer
 ) -> None:

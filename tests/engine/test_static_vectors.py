@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from bertsmith.engine import static
 from bertsmith.engine.static import StaticVectors
+from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bounds import close_to_float64
 
@@ -38,6 +40,21 @@ def test_means_are_those_of_each_text(
         expected = model.table[ids].astype(np.float64).mean(axis=0) if len(ids) else np.zeros(WIDTH)
         close_to_float64(mean, expected)
         assert np.array_equal(model.means([ids])[0], mean)
+
+
+def test_as_many_pieces_are_read_as_the_limit_says_behind_the_prompt(
+    model: StaticVectors, tokenizer: Tokenizer
+) -> None:
+    limited = replace(model, longest=5, prompt="word7 ", normalize=True)
+    written = ["word1 word2", "word3 " * 9]
+    asked = [Example(text=text, text_pair=None, label=None, source="", line=1) for text in written]
+    for text, found in zip(written, limited.features(asked), strict=True):
+        (ids,) = tokenizer.encode([f"word7 {text}"])
+        mean = model.table[ids[:5]].astype(np.float64).mean(axis=0)
+        close_to_float64(found.vectors, mean / np.linalg.norm(mean))
+        assert (found.tokens, found.left_out) == (len(ids[:5]), len(ids[5:]))
+    # no direction, and no division by its length
+    assert np.array_equal(limited.means([np.zeros(0, np.int64)]), np.zeros((1, WIDTH)))
 
 
 @pytest.mark.parametrize("sizes", [[300_000], [1000] * 300])

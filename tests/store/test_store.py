@@ -69,6 +69,18 @@ def test_sentences_begin_where_sentences_begin(store: TokenStore, tokenizer: Tok
         assert (ids[inner - start - 1] == full_stop).all()
 
 
+def test_documents_without_a_token_change_nothing(
+    some_documents: list[Document], tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    # zero-width characters, of which tokenizers leave nothing
+    empty = [Document(source="e", line=1, paragraphs=("\u200b" * count,)) for count in range(1, 8)]
+    assert all(len(ids) == 0 for ids in tokenizer.encode([e.paragraphs[0] for e in empty]))
+    mixed = [*empty[:3], *some_documents[:9], empty[3], *some_documents[9:20], *empty[4:]]
+    for name, documents in (("without", some_documents[:20]), ("with", mixed)):
+        prepare_store(documents, tokenizer, tmp_path / name, held_out=0.4)
+    assert contents(tmp_path / "with") == contents(tmp_path / "without")
+
+
 def test_duplicates_are_left_out_and_counted(
     some_documents: list[Document], tokenizer: Tokenizer, folder: Path
 ) -> None:
@@ -169,7 +181,9 @@ def test_a_writer_goes_on_from_any_state(tmp_path: Path, torn: bytes) -> None:
             writer.append(part)
         return writer
 
-    write(tmp_path / "whole", parts, WriterState()).finish(fingerprint="", duplicates=0)
+    whole = write(tmp_path / "whole", parts, WriterState()).finish(fingerprint="", duplicates=0)
+    written = [part for part in parts if len(part.documents)]
+    assert (whole.unknown, whole.text.words) == (len(written), 3 * len(written))
     wanted = contents(tmp_path / "whole")
     assert len([name for name in wanted if name.startswith("tokens")]) > 4
     for number in range(len(parts)):

@@ -71,6 +71,7 @@ def test_a_survey_counts_what_is_there(
     most = max(counts.values())
     assert seen.commonest_count == most
     assert counts[seen.commonest_sentence.astype(store.index.type).tobytes()] == most
+    assert seen.commonest_share == most * len(seen.commonest_sentence) / store.tokens
     tokens = np.concatenate([store.read(a, b) for a, b in edges])
     assert seen.counts.tolist() == np.bincount(tokens, minlength=tokenizer.size).tolist()
     lengths = np.diff(store.document_starts())
