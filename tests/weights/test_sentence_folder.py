@@ -477,6 +477,10 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: change(f / "2_Dense" / "config.json", out_features=2**40),
         "its tensors do not fit its config and the pooling",
     ),
+    "a layer for wider vectors": (
+        lambda f: change(f / "1_Pooling" / "config.json", word_embedding_dimension=7),
+        "its tensors do not fit its config and the pooling",
+    ),
     "pickled weights": (
         lambda f: (f / "2_Dense" / "model.safetensors").rename(f / "2_Dense/pytorch_model.bin"),
         "2_Dense/pytorch_model.bin: holds pickled weights, which can run code when they are "

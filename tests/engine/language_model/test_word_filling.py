@@ -56,9 +56,15 @@ def reference(
     return BertForMaskedLM.from_pretrained(folder).eval()
 
 
-def ask(model: Model, tokenizer: Tokenizer, text: str, config: FillingConfig) -> Fillings:
+def ask(
+    model: Model,
+    tokenizer: Tokenizer,
+    text: str,
+    config: FillingConfig,
+    pair: str | None = None,
+) -> Fillings:
     filling = MaskFilling(model, tokenizer, top=999, config=config)
-    example = Example(text=text, text_pair=None, label=None, source="memory", line=3)
+    example = Example(text=text, text_pair=pair, label=None, source="memory", line=3)
     (found,) = Predictor(model=model, answering=filling)([example])
     return found
 
@@ -66,7 +72,9 @@ def ask(model: Model, tokenizer: Tokenizer, text: str, config: FillingConfig) ->
 @torch.no_grad()
 def shares(reference: BertForMaskedLM, ids: list[int], place: int, size: int) -> torch.Tensor:
     """Return the log-probabilities of the pieces at a place."""
-    logits: torch.Tensor = reference(torch.tensor([ids])).logits
+    # what stands behind the first [SEP] is the second text of a pair
+    kinds = torch.tensor([[int(SEP in ids[:position]) for position in range(len(ids))]])
+    logits: torch.Tensor = reference(torch.tensor([ids]), token_type_ids=kinds).logits
     return logits[0, place, :size].log_softmax(-1)
 
 
@@ -100,6 +108,18 @@ def test_choices_of_any_length_are_scored_piece_by_piece(
         assert filling.score == pytest.approx(total / pieces, abs=1e-4)
     ranked = sorted(choices, key=lambda choice: -expected[choice][0] / expected[choice][1])
     assert [filling.piece for filling in mask] == ranked
+
+
+@pytest.mark.parametrize("choices", [(), ("tea", "played", "worker")])
+def test_masks_of_a_pair_are_filled_beside_both_texts(
+    model: Model, tokenizer: Tokenizer, reference: BertForMaskedLM, choices: tuple[str, ...]
+) -> None:
+    found = ask(model, tokenizer, "cold tea", FillingConfig(choices=choices), "[MASK] run")
+    ids = [CLS, 9, 7, SEP, MASK, 8, SEP]
+    (mask,) = found.masks
+    assert len(mask) == (len(choices) or tokenizer.size)
+    totals = [word_score(reference, ids, 4, list(filling.ids), tokenizer.size) for filling in mask]
+    close_unit_vectors([filling.probability for filling in mask], torch.tensor(totals).exp())
 
 
 def test_words_of_two_pieces_are_those_of_an_exhaustive_search(
