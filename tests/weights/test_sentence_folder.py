@@ -180,6 +180,10 @@ def test_the_newest_form_of_the_files_is_read(
     assert read is not None
     assert read.pool == ("mean", "cls")
     assert read.longest == 29
+    # flags would say no order
+    save_like(folder, tmp_path / "copy", model, tokenizer)
+    copied = json.loads((tmp_path / "copy" / "1_Pooling" / "config.json").read_text("utf-8"))
+    assert copied["pooling_mode"] == ["mean", "cls"]
     assert isinstance(read.after[0], UnitLength)
 
 
