@@ -125,6 +125,10 @@ def test_static_folders_of_the_library_are_followed(
     assert "2 of 3 texts were longer than 4 tokens and cut" in capsys.readouterr().err
     with pytest.raises(UserError, match="there is no prompt 'x'; the folder has q"):
         embed(EmbedConfig(model=folder, file=str(file), out=out, prompt="x"))
+    tokens["truncation"]["direction"] = "Left"
+    (folder / "0_StaticEmbedding" / "tokenizer.json").write_text(json.dumps(tokens))
+    with pytest.raises(UserError, match="truncates texts at their beginning; only their end"):
+        embed(EmbedConfig(model=folder, file=str(file), out=out))
 
 
 def test_static_folders_of_model2vec_are_followed(
