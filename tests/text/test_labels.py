@@ -35,6 +35,20 @@ def test_several_labels(tmp_path: Path) -> None:
     assert [result.labels for result in found] == [("a", "1"), (), ("a", "b"), ("3",), ("true",)]
 
 
+def test_nan_in_a_column_of_several_labels_is_no_label(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\nx,a|b\ny,NaN\n")
+    with pytest.raises(ExampleError, match=r"a\.csv:3: no label \(NaN\); give every row a label"):
+        read(path, "classes")
+    lines = tmp_path / "a.jsonl"
+    lines.write_text('{"text": "x", "label": ["a"]}\n{"text": "y", "label": NaN}\n')
+    with pytest.raises(ExampleError, match=r"a\.jsonl:2: no label \(nan\); give every row a label"):
+        read(lines, "classes")
+    path.write_text("text,label\nx,a|nan|b\n")
+    with pytest.raises(ExampleError, match=r"a\.csv:2: an empty label among several \(nan\); lea"):
+        read(path, "classes")
+
+
 def test_labels_as_stack_exchange_writes_them(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     for cells in (["<c#><.net>", "<a-b>", "<c#>"], ["|c#|.net|", "|a-b|", "|c#|"]):

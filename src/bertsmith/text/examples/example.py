@@ -163,11 +163,16 @@ def class_of(value: object) -> str | None:
         return str(int(value))
     if value is None or isinstance(value, str | int | float):
         label = tidy("" if value is None else str(value))
-        return None if label.lower() in ("", "nan") else label
+        return None if not label or _is_nan(label) else label
     remedy = "name another column with --label-column"
     if isinstance(value, dict) and value:
         remedy = f"name a key inside it, as in --label-column KEY.{next(iter(value))}"
     raise BadLabel("the label is neither string nor number", remedy)
+
+
+def _is_nan(value: object) -> bool:
+    """Return whether a cell is nan, as a number or written."""
+    return isinstance(value, str | float) and tidy(str(value)).lower() == "nan"
 
 
 def number_of(value: object) -> float | None:
@@ -209,9 +214,9 @@ def classes_of(value: object, separator: str = "|") -> tuple[str, ...] | None:
 
     pandas writes a list to CSV as Python does, ``['a', 'b']``; Stack Exchange writes one as
     ``<a><b>`` or ``|a|b|``. An empty string or list means that none applies; None that the label
-    is unknown.
+    is unknown, as with nan, which pandas writes for none.
     """
-    if value is None:
+    if value is None or _is_nan(value):
         return None
     parts: Sequence[object]
     if isinstance(value, str) and value.lstrip().startswith("["):
@@ -229,6 +234,8 @@ def classes_of(value: object, separator: str = "|") -> tuple[str, ...] | None:
     labels = []
     for part in parts:
         label = class_of(part)
+        if label is None and _is_nan(part):
+            raise BadLabel(f"an empty label among several ({part})", "leave it out")
         if label is None:
             raise BadLabel(
                 "an empty label among several",
