@@ -67,6 +67,16 @@ def test_lines_of_standard_input_are_classified_in_order(
         assert result["probability"] == max(shares.values())
 
 
+def test_json_on_standard_input_is_said_to_be_read_as_text(
+    classifier: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed(monkeypatch, b'{"text": "word1 good"}\n{"text": "bad"}\n')
+    predict(PredictConfig(model=classifier, format="jsonl"))
+    told = capsys.readouterr()
+    assert told.err.count("standard input looks like JSONL, but its lines are read as texts") == 1
+    assert [json.loads(line)["text"] for line in told.out.splitlines()][1] == '{"text": "bad"}'
+
+
 def test_a_model_of_several_numbers_is_refused_in_place_of_the_first_being_given(
     base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:

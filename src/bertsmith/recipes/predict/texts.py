@@ -115,7 +115,19 @@ def standard_input(
             raise _undecodable(codec, line, written[cause.start]) from cause
         if not escaped and (error := undecodable_input(text, line, encoding)):
             raise error
-        yield line, text.removeprefix("\ufeff") if line == 1 else text
+        if line == 1:
+            text = text.removeprefix("\ufeff")
+            _warn_of_json(text.strip())
+        yield line, text
+
+
+def _warn_of_json(first: str) -> None:
+    """Say that lines of JSON are not taken apart, if the first line of the input is one."""
+    if first.startswith('{"') and first.endswith("}"):
+        say(
+            f"warning: {STANDARD_INPUT} looks like JSONL, but its lines are read as texts: "
+            "for its columns, give a .jsonl file"
+        )
 
 
 def undecodable_input(text: str, line: int, encoding: str) -> ExampleError | None:
