@@ -63,7 +63,7 @@ def command(
         if not folder.exists():
             save_model(folder, model, tiny_tokenizer)
             settings = SentenceSettings(network=Path(), after=(UnitLength(),), longest=20)
-            write_sentence_files(folder, settings, hidden=32)
+            write_sentence_files(folder, settings, model.config.encoder)
         given = ["--calibrate", calibrate, *options]
         return main(["quantize", "model", *given, "--out", "out", "--threads", "1"])
 

@@ -34,6 +34,7 @@ from bertsmith.weights.sentence_folder import (
     save_sentence_folder,
 )
 from bounds import close_to_transformers
+from families import ENCODERS, TOKENIZERS
 
 HIDDEN = 24
 TEXTS = [" ".join(f"word{(7 * n + m) % 40}" for m in range(n % 23 + 1)) for n in range(31)]
@@ -221,6 +222,19 @@ def test_a_folder_without_modules_is_read_up_to_the_limit_of_its_tokenizer(
     change(folder / "tokenizer_config.json", model_max_length=3)
     with pytest.raises(ModelFolderError, match="model_max_length is 3; it must be at least 8"):
         load_model(folder)
+
+
+def test_a_copy_is_read_as_far_as_it_has_positions(
+    theirs: Callable[..., NDArray[np.float32]], tmp_path: Path
+) -> None:
+    """The library states the rows of a RoBERTa's table, two of which are no positions."""
+    roberta = build_model(ModelConfig(encoder=ENCODERS["roberta"]), seed=5).eval()
+    rows = ENCODERS["roberta"].longest + 2
+    settings = SentenceSettings(network=HERE, longest=rows)
+    save_sentence_folder(tmp_path / "model", roberta, TOKENIZERS["roberta"], settings)
+    texts = [" ".join(f"word{n}" for n in range(rows)), *TEXTS[:3]]
+    ours = our_vectors(open_embedder(tmp_path / "model"), texts)
+    close_to_transformers(ours, theirs(tmp_path / "model", texts))
 
 
 @pytest.mark.parametrize(("stated", "kept"), [("dot", "dot"), (None, "cosine"), ("x", "cosine")])

@@ -188,7 +188,7 @@ def _to_bertsmith(source: Path, fresh: Path, staged: Path) -> tuple[str, TensorC
     card = _card(source, kind, model)
     save_model(fresh, model, tokenizer, card=card, longest=tokenizer.longest)
     if sentences:
-        write_sentence_files(fresh, sentences, hidden=model.config.encoder.hidden)
+        write_sentence_files(fresh, sentences, model.config.encoder)
     return kind, moves.then(_loaded(staged, fresh, model)), fresh
 
 

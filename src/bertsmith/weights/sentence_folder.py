@@ -32,7 +32,7 @@ from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.files import name_is_taken, read_json, write_json
 from bertsmith.core.log import say
 from bertsmith.core.ownership import new_folder
-from bertsmith.network.config import VectorPooling
+from bertsmith.network.config import EncoderConfig, VectorPooling
 from bertsmith.network.model import Model
 from bertsmith.network.pooling import ACTIVATIONS, AfterPooling, Dense, Truncation, UnitLength
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -371,7 +371,7 @@ def save_sentence_folder(
         raise ModelFolderError("exists already", where=folder, remedy="choose another name")
     with new_folder(folder) as fresh:
         save_model(fresh, model, tokenizer, card=card)
-        write_sentence_files(fresh, settings, hidden=model.config.encoder.hidden)
+        write_sentence_files(fresh, settings, model.config.encoder)
 
 
 def save_like(
@@ -392,8 +392,8 @@ def save_like(
         save_sentence_folder(folder, model, tokenizer, settings, card=card)
 
 
-def write_sentence_files(folder: Path, settings: SentenceSettings, *, hidden: int) -> None:
-    """Write the files that make a folder with vectors `hidden` wide one of the library's."""
+def write_sentence_files(folder: Path, settings: SentenceSettings, encoder: EncoderConfig) -> None:
+    """Write the files that make the folder of an encoder one of the library's."""
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
     layers, kept = _without_truncation(settings.after)
     for number, layer in enumerate(layers, start=2):
@@ -401,13 +401,15 @@ def write_sentence_files(folder: Path, settings: SentenceSettings, *, hidden: in
         modules.append((kind, f"{number}_{kind}"))
     for _, place in modules[1:]:
         (folder / place).mkdir()
-    write_json(folder / modules[1][1] / "config.json", _pooling_settings(settings, hidden))
+    write_json(folder / modules[1][1] / "config.json", _pooling_settings(settings, encoder.hidden))
     for (_, place), layer in zip(modules[2:], layers, strict=True):
         if isinstance(layer, Dense):
             _write_dense(folder / place, layer)
+    # the library states the rows of a RoBERTa's table, two of which are no positions
+    longest = None if settings.longest is None else min(settings.longest, encoder.longest)
     write_json(
         folder / TRANSFORMER_FILE,
-        {"max_seq_length": settings.longest, "do_lower_case": settings.lowercase},
+        {"max_seq_length": longest, "do_lower_case": settings.lowercase},
     )
     of_texts = {"prompts": settings.prompts, "default_prompt_name": settings.default_prompt, **kept}
     if settings.similarity is not None:

@@ -493,7 +493,7 @@ class Made:
                 network=Path(), pool=(pool,), after=(UnitLength(),), longest=7,
                 prompts={"query": "word3 word4 "}, default_prompt="query",
             )  # fmt: skip
-            write_sentence_files(self.model, settings, hidden=32)
+            write_sentence_files(self.model, settings, (MODELS | WIRINGS)[case].encoder)
         self._program: ExportedProgram | None = None
         self._onnx = folder / ONNX_FILE
 

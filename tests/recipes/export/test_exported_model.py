@@ -125,7 +125,7 @@ def test_vectors_are_judged_through_a_file(tmp_path: Path, sentence: bool) -> No
     if sentence:
         after = (Dense(torch.randn(13, 64), torch.randn(13), "Tanh"), UnitLength())
         settings = SentenceSettings(network=Path(), pool=("cls", "max"), after=after, longest=9)
-        write_sentence_files(tmp_path / "model", settings, hidden=32)
+        write_sentence_files(tmp_path / "model", settings, model.config.encoder)
     texts = [item["text"] for item in TEXTS]
     (tmp_path / "texts.txt").write_text("\n".join([*texts, ""]), encoding="utf-8")
     config = ExportConfig(
@@ -157,7 +157,7 @@ def test_int8_vectors_are_written_where_they_are_faster_and_near(
         TOKENIZERS["bert"],
     )
     settings = SentenceSettings(network=Path(), after=(UnitLength(),), longest=9)
-    write_sentence_files(tmp_path / "model", settings, hidden=64)
+    write_sentence_files(tmp_path / "model", settings, encoder)
     texts = "".join(f"{' '.join(WORDS[first : first + 5])}\n" for first in range(15))
     (tmp_path / "texts.txt").write_text(texts, encoding="utf-8")
     options = ["--precision", "int8", "--calibrate", str(tmp_path / "texts.txt"), "--threads", "1"]

@@ -196,7 +196,7 @@ def test_the_readme_of_a_sentence_folder_gives_its_vectors(packages: str, tmp_pa
         network=Path(), pool=("mean",), after=(UnitLength(),), longest=9,
         prompts={"query": "word3 word4 "}, default_prompt="query",
     )  # fmt: skip
-    write_sentence_files(tmp_path / "model", settings, hidden=32)
+    write_sentence_files(tmp_path / "model", settings, MODELS["bert-none"].encoder)
     export(ExportConfig(model=tmp_path / "model", to="transformers.js", out=tmp_path / "web"))
     said = example_runs(packages, tmp_path / "web")
     texts = ["A text.", "Another, longer one."]

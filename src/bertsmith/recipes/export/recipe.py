@@ -200,7 +200,7 @@ def _write_settings(source: Source, target: Target, folder: Path, *, longest: in
         settings["transformers.js_config"] = {"use_external_data_format": {ONNX_FILE: True}}
     write_json(folder / CONFIG_FILE, settings)
     if source.sentence is not None:
-        write_sentence_files(folder, source.sentence, hidden=model.encoder.hidden)
+        write_sentence_files(folder, source.sentence, model.encoder)
 
 
 def adapt_tokenizer(folder: Path, tokenizer: Tokenizer, target: Target) -> None:
