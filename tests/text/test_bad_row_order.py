@@ -68,3 +68,12 @@ def test_rows_inside_quotes_are_not_taken_for_a_text(tmp_path: Path) -> None:
     poem = "\n".join(f"line {n} of a poem, with a comma, or two" for n in range(30))
     path = written(tmp_path, [*ROWS[:5], f'"{poem}",1.5'])
     assert len(list(read_examples(path, need_label=True, kind="number"))) == 6
+
+
+def test_lines_after_an_open_quote_are_not_all_kept_in_memory(tmp_path: Path) -> None:
+    """As many characters as a line may have would be thirty million short lines, of 6 GB."""
+    path = tmp_path / "a.csv"
+    path.write_text('text,label\ngood,pos\n"open,neg\n' + "x\n" * 500_001, encoding="utf-8")
+    told = r"a\.csv:3: not CSV: a row of over 500,000 lines; write a quote inside"
+    with pytest.raises(ExampleError, match=told):
+        list(read_examples(path, need_label=True))

@@ -37,6 +37,7 @@ from bertsmith.text.structured import LocatedJson
 # again would take quadratic time
 _LINES_READ_AGAIN = 1000
 _MAX_READ_AGAIN = 500_000
+_MAX_ROW_LINES = 500_000
 # lines of a row from which on they are looked at, and the share of them that look like rows
 _LINES_IN_QUOTES = 10
 _SHARE_IN_QUOTES = 0.9
@@ -60,6 +61,10 @@ class _Lines:
 
     def __next__(self) -> str:
         line = self._again.popleft() if self._again else next(self._lines)
+        if len(self.row) == _MAX_ROW_LINES:
+            # an open quote; the lines take far more memory than their characters
+            self._again.appendleft(line)
+            raise csv.Error(f"a row of over {_MAX_ROW_LINES:,} lines")
         self.row.append(line)
         return line[1]
 
