@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import re
 import subprocess
+import tarfile
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
@@ -337,6 +339,14 @@ GZIP_MAGIC = b"\x1f\x8b\x08\x00"
 MAN = b'.\\" t\n.TH LS 1\n.SH NAME\n'
 
 
+def tar_of(name: str) -> bytes:
+    """Return an archive of one file of text."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo(name))
+    return made.getvalue()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "remedy"),
     [
@@ -365,6 +375,12 @@ MAN = b'.\\" t\n.TH LS 1\n.SH NAME\n'
         ("a.pdf", b"%PDF-1.7\n", "a PDF: take its text out, as pdftotext does"),
         ("a.epub", b"PK\x03\x04", "an e-book: unpack it, for the folder of .xhtml inside"),
         ("a.dict.dz", GZIP_MAGIC, "compressed by gzip: rename it to end in .gz"),
+        ("a.tar", tar_of("a.txt"), "a tar archive: unpack it and give the files inside"),
+        (
+            "a.tar.gz",
+            gzip.compress(tar_of("a.txt"), mtime=0),
+            "a tar archive: unpack it and give the files",
+        ),
         ("a.bin", b"\x00\x01\x02", "a corpus is .txt, .md, .rst,"),
     ],
 )
@@ -408,7 +424,11 @@ def test_the_commands_of_remedies_take_the_text_out(
 
 @pytest.mark.parametrize(
     ("name", "content", "what"),
-    [("a.txt", GZIP_MAGIC, "is compressed by gzip"), ("b.md", b"%PDF-1.7\n", "is a PDF, not text")],
+    [
+        ("a.txt", GZIP_MAGIC, "is compressed by gzip"),
+        ("b.md", b"%PDF-1.7\n", "is a PDF, not text"),
+        ("c.txt.gz", gzip.compress(tar_of("a.txt"), mtime=0), "is a tar archive, not text"),
+    ],
 )
 def test_a_file_that_is_named_text_and_is_none(
     tmp_path: Path, name: str, content: bytes, what: str

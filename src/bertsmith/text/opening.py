@@ -423,6 +423,9 @@ _KINDS: tuple[tuple[bytes, str, str], ...] = (
     (b"%PDF", "a PDF", "take its text out, as pdftotext does"),
     (b"SQLite format 3", "an SQLite database", "export a table as CSV"),
 )
+# behind the name and the attributes of the first file inside
+_TAR, _TAR_AT = b"ustar", 257
+_START = 512
 _WEB_PAGE = re.compile(rb"<!doctype html|<html", re.IGNORECASE)
 _OFFICE = {
     ".xlsx": ("an Excel file", _EXPORT),
@@ -443,7 +446,7 @@ def refuse_foreign(path: Path) -> None:
         return
     try:
         with path.open("rb") as opened:
-            start = opened.read(16)
+            start = opened.read(_START)
     except OSError:
         return  # reported when the file is read
     problem = foreign(path, start)
@@ -459,6 +462,8 @@ def foreign(path: Path, start: bytes) -> tuple[str, str] | None:
     for begins, what, remedy in _KINDS:
         if start.startswith(begins):
             return _archive(path) if begins.startswith(b"PK") else (what, remedy)
+    if start.startswith(_TAR, _TAR_AT):
+        return "a tar archive", "unpack it and give the files inside"
     return None
 
 
