@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from sklearn.calibration import calibration_curve
 
-from bertsmith.evaluation.metrics import calibration
+from bertsmith.evaluation.metrics import calibration, error_by_chance
+from bertsmith.recipes.finetune.report import calibration_note
 from bounds import metric
 
 
@@ -40,3 +41,17 @@ def test_random_cases_equal_the_definition_and_the_curve_of_scikit_learn(count: 
         assert [item.accuracy for item in found.bins] == pytest.approx(accuracies.tolist())
         assert [item.confidence for item in found.bins] == pytest.approx(confidences.tolist())
         assert sum(item.count for item in found.bins) == size
+
+
+@pytest.mark.parametrize("size", [20, 200])
+def test_a_calibration_error_is_shown_beside_that_of_chance(size: int) -> None:
+    """A perfectly calibrated model had an error of a tenth on 20 rows, as if it were a bad one."""
+    random = np.random.default_rng(size)
+    probabilities = 0.5 + random.random(size) / 2
+    errors = [
+        by_definition(probabilities, random.random(size) < probabilities, 15) for _ in range(60)
+    ]
+    found = error_by_chance(probabilities)
+    assert found == pytest.approx(float(np.mean(errors)), rel=0.12)
+    note = calibration_note(probabilities, random.random(size) < probabilities)
+    assert f"of a perfectly calibrated model have {found:.3f} on average" in note

@@ -153,6 +153,8 @@ class Purpose(Enum):
     """Tokens that a model writes, and the order of their places: seed, number of the text."""
     DELETION = 72
     """Words that are deleted at random beside those of an attribution: seed, number of the text."""
+    CALIBRATED_ANSWERS = 73
+    """Answers that are right as often as their probabilities say."""
 
 
 def bits(key: Bits | np.uint64, counter: NDArray[np.integer] | int) -> Bits:

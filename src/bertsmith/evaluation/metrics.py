@@ -16,6 +16,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bertsmith.core.streams import Purpose, stream
+
 Classes = NDArray[np.int64]
 
 
@@ -321,3 +323,21 @@ def calibration(
         )
     error = sum(item.count * abs(item.accuracy - item.confidence) for item in results) / len(right)
     return Calibration(error=float(error), bins=tuple(results))
+
+
+def error_by_chance(
+    probabilities: NDArray[np.float64], bins: int = BINS, resamples: int = 200
+) -> float:
+    """Return the mean calibration error of answers that are right as often as their probabilities.
+
+    It is above 0, and the larger the fewer answers there are (Bröcker and Smith 2007).
+    """
+    assert len(probabilities)
+    number = np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], probabilities)
+    member = (number[:, None] == np.arange(bins)).astype(np.float64)
+    random = np.random.default_rng(int(stream(Purpose.CALIBRATED_ANSWERS)))
+    total = 0.0
+    for _ in range(resamples):
+        right = random.random(len(probabilities)) < probabilities
+        total += float(np.abs((right - probabilities) @ member).sum()) / len(probabilities)
+    return total / resamples

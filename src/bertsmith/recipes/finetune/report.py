@@ -13,6 +13,7 @@ from bertsmith.core.printable import counted
 from bertsmith.evaluation.metrics import (
     calibration,
     confusion_matrix,
+    error_by_chance,
     format_mean,
     percent,
     score_label,
@@ -71,12 +72,13 @@ def calibration_points(confidence: Confidence, right: Right) -> list[tuple[float
 
 
 def calibration_note(confidence: Confidence, right: Right) -> str:
-    """Return a sentence with the expected calibration error."""
-    error = calibration(confidence, right).error
+    """Return a sentence with the expected calibration error, and what chance alone makes it."""
+    error, chance = calibration(confidence, right).error, error_by_chance(confidence)
     sure, share = float(confidence.mean()), float(right.mean())
     return (
         f"On average the model gives its answer a probability of {sure:.3f} and is right in "
-        f"{share:.3f} of the cases; expected calibration error {error:.3f}."
+        f"{share:.3f} of the cases; expected calibration error {error:.3f}, where as many answers "
+        f"of a perfectly calibrated model have {chance:.3f} on average."
     )
 
 
