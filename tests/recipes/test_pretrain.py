@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
 
 from bertsmith.batches import DataPosition
-from bertsmith.batches.config import SampleConfig
+from bertsmith.batches.config import MaskingConfig, SampleConfig
 from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.cli.main import main
 from bertsmith.core.clock import Clock
@@ -26,7 +26,7 @@ from bertsmith.network.config import Positions
 from bertsmith.network.families.bert import BERT
 from bertsmith.network.families.family import usual
 from bertsmith.objectives.pretraining import PRETRAINING
-from bertsmith.recipes.pretrain import speed
+from bertsmith.recipes.pretrain import recipe, speed
 from bertsmith.recipes.pretrain.config import (
     NetworkConfig,
     PretrainConfig,
@@ -34,8 +34,14 @@ from bertsmith.recipes.pretrain.config import (
     PretrainSettings,
     fit_config,
 )
-from bertsmith.recipes.pretrain.recipe import PretrainOutcome, pretrain
-from bertsmith.recipes.pretrain.report import describe, evaluate_held_out, held_out_batches
+from bertsmith.recipes.pretrain.recipe import PretrainOutcome, dry_run, pretrain
+from bertsmith.recipes.pretrain.report import (
+    describe,
+    evaluate_held_out,
+    held_out_batches,
+    measure_held_out,
+)
+from bertsmith.recipes.resources import Finding, Findings
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -224,11 +230,30 @@ def test_held_out_figures_are_those_of_the_saved_model_and_repeat(
     store = TokenStore(store_folder)
     for _ in range(2):
         held_out = held_out_batches(loaded, store, QUICK.samples)
+        assert held_out is not None
         found = evaluate_held_out(model, PRETRAINING, held_out)
+        # the text is read once
+        assert found["masked_lm_count"] < 0.2 * held_out.store.tokens
         assert found == pytest.approx(whole.held_out, abs=1e-6)
     # the masks measured with depend neither on the run's seed nor on its batches
-    other = held_out_batches(loaded, store, replace(QUICK.samples, tokens_per_batch=400))
+    others = replace(
+        QUICK.samples, tokens_per_batch=400, short_sequences=0.5, copies=3,
+        masking=MaskingConfig(probability=0.4),
+    )  # fmt: skip
+    other = held_out_batches(loaded, store, others)
     assert evaluate_held_out(model, PRETRAINING, other) == found
+
+
+def test_a_measurement_that_is_stopped_is_none(whole: PretrainOutcome, store_folder: Path) -> None:
+    """Over some of the text it could be the best."""
+    batches = PretrainingBatches(TokenStore(store_folder), whole.tokenizer, QUICK.samples, seed=1)
+    measure = measure_held_out(PRETRAINING, batches, "fp32", tokens=600)
+    assert measure is not None
+    asked = iter([False, False])
+    assert measure(whole.model, lambda: next(asked, True)) is None
+    figures = measure(whole.model, lambda: False)
+    assert figures is not None
+    assert figures["masked_lm_count"] > 60
 
 
 @pytest.mark.parametrize("again", ["same command", "folder alone"])
@@ -370,6 +395,34 @@ def test_a_run_of_an_earlier_version_is_refused(
     with pytest.raises(RunFolderError, match="an earlier version of bertsmith began"):
         run(store_folder, folder) if named else pretrain(PretrainConfig(store=None, out=folder))
     assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_a_run_is_not_resumed_on_a_device_with_other_results(
+    whole: PretrainOutcome, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole.folder, folder)
+    content = (folder / "run.json").read_text(encoding="utf-8")
+    elsewhere = content.replace('"device": "cpu"', '"device": "cuda"')
+    (folder / "run.json").write_text(elsewhere, encoding="utf-8")
+    with pytest.raises(RunFolderError, match=r"was begun on cuda, .* on cpu; give --device cuda"):
+        pretrain(PretrainConfig(store=None, out=folder, device="cpu"))
+
+
+@pytest.mark.parametrize("start", [pretrain, dry_run])
+def test_what_would_waste_a_run_stops_it_unless_forced(
+    store_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    start: Callable[[PretrainConfig], object],
+) -> None:  # fmt: skip
+    finding = Finding(name="corpus", found="a line", verdict="stop", remedy="read more")
+    monkeypatch.setattr(recipe, "check", lambda *_, **__: Findings(findings=(finding,)))
+    config = PretrainConfig(
+        store=store_folder, out=tmp_path / "run", model="tiny", steps=1, settings=QUICK
+    )
+    with pytest.raises(StoreError, match="corpus: a line; read more; or continue with --force"):
+        start(config)
+    assert not config.out.exists()
+    start(replace(config, force=True))
 
 
 def test_nothing_to_go_on_with(tmp_path: Path) -> None:
