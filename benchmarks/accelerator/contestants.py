@@ -26,6 +26,7 @@ from bertsmith.recipes.pretrain.resolving import resolve
 from bertsmith.training.config import Budget
 from bertsmith.training.loop import Session, fit
 from bertsmith.training.schedule import Timing
+from bertsmith.training.state import Measurement
 from bertsmith.weights.folder import save_model
 
 _JUDGED, _CHUNK = 800, 100
@@ -120,13 +121,13 @@ def train_ours(plan: Plan, text: Text) -> dict[str, Any]:
     points: list[dict[str, float]] = []
     paused = 0.0
 
-    def measure(trained: Model, stopping: Callable[[], bool]) -> dict[str, float]:
+    def measure(trained: Model, stopping: Callable[[], bool]) -> Measurement:
         nonlocal paused
         began = time.perf_counter()
         found = _judged(trained, text, judge, device)
         points.append(found)
         paused += time.perf_counter() - began
-        return {"masked_lm_loss": found["loss"]}
+        return Measurement(loss=found["loss"], metrics={"masked_lm_loss": found["loss"]})
 
     config = replace(fit_config(run), measurements=_TIMES)
     # minutes without those in which it is judged

@@ -21,15 +21,8 @@ from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.glue import GLUE
 from bertsmith.tasks.rows import task_named
 from bertsmith.tasks.table import HEADS, TASKS, task_of
-from bertsmith.tasks.task import (
-    UNTUNED,
-    Labels,
-    ReadingLimits,
-    Task,
-    Tuned,
-    interval_of,
-    score_answers,
-)
+from bertsmith.tasks.task import UNTUNED, Labels, ReadingLimits, Task, Tuned, score_answers
+from bertsmith.tasks.uncertainty import interval_of
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS

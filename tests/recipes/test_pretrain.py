@@ -253,7 +253,7 @@ def test_a_measurement_that_is_stopped_is_none(whole: PretrainOutcome, store_fol
     assert measure(whole.model, lambda: next(asked, True)) is None
     figures = measure(whole.model, lambda: False)
     assert figures is not None
-    assert figures["masked_lm_count"] > 60
+    assert figures.metrics["masked_lm_count"] > 60
 
 
 @pytest.mark.parametrize("again", ["same command", "folder alone"])

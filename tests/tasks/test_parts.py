@@ -41,14 +41,8 @@ from bertsmith.tasks.span import (
 )
 from bertsmith.tasks.span import Answer as SpanPlace
 from bertsmith.tasks.tag import TAG, TagAnswer, raw_text
-from bertsmith.tasks.task import (
-    UNTUNED,
-    ReadingLimits,
-    Task,
-    clusters_note,
-    interval_of,
-    score_answers,
-)
+from bertsmith.tasks.task import UNTUNED, ReadingLimits, Task, score_answers
+from bertsmith.tasks.uncertainty import clusters_note, interval_of
 from bertsmith.tasks.word_windows import encode_text, encode_words
 from bertsmith.text.examples.formats.choices import Choice
 from bertsmith.text.examples.formats.squad import Answer, Question

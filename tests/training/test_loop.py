@@ -33,6 +33,7 @@ from bertsmith.training.config import Budget, FitConfig, OptimiserConfig, Schedu
 from bertsmith.training.loop import fit
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.state import Measurement
 from bounds import close_after_training
 from invented import SYLLABLES
 from native_precision import NATIVE
@@ -277,9 +278,10 @@ def test_the_best_weights_are_saved_when_they_are_measured(
 ) -> None:
     losses, weights = iter([5.0, 6.0, 3.0, 3.0]), list[torch.Tensor]()
 
-    def measure(model: Model, stopping: object) -> dict[str, float]:
+    def measure(model: Model, stopping: object) -> Measurement:
         weights.append(model.encoder.embeddings.tokens.weight.clone())
-        return {"masked_lm_loss": next(losses)}
+        loss = next(losses)
+        return Measurement(loss=loss, metrics={"masked_lm_loss": loss})
 
     state = fit(
         config_of(8, measurements=4), small_model(tokenizer.size), OBJECTIVE,

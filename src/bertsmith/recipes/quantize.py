@@ -43,12 +43,6 @@ from bertsmith.hub.models import model_folder
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model
 from bertsmith.recipes.config import QuantizeConfig
-from bertsmith.recipes.finetune.outcome import (
-    RESAMPLES,
-    Difference,
-    paired_difference,
-    units_of,
-)
 from bertsmith.recipes.predict.evaluate import labelled_rows, task_answering
 from bertsmith.recipes.predict.reading import beside_labelled_rows, reading_of_texts
 from bertsmith.recipes.predict.recipe import open_rows
@@ -58,7 +52,14 @@ from bertsmith.tasks.config import AnsweringConfig, Reading, TextLength
 from bertsmith.tasks.opening import folder_features
 from bertsmith.tasks.regression import REGRESSION, numbers_of
 from bertsmith.tasks.rows import pick_classes, print_rows
-from bertsmith.tasks.task import Labels, Measured, Task, score_of_resamples
+from bertsmith.tasks.task import Labels, Measured, Task
+from bertsmith.tasks.uncertainty import (
+    RESAMPLES,
+    Difference,
+    paired_difference,
+    score_of_resamples,
+    units_of,
+)
 from bertsmith.tasks.whole_texts import same_text
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import Example

@@ -14,7 +14,6 @@ functions; tasks may share a part.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,10 +30,6 @@ from bertsmith.engine.answers import Forward
 from bertsmith.engine.predictor import Outputs
 from bertsmith.evaluation.significance import (
     Clusters,
-    Interval,
-    Statistic,
-    bootstrap_interval,
-    share_interval,
 )
 from bertsmith.evaluation.spans import EntityScores
 from bertsmith.network.config import Conformal, Fit, ModelConfig, Predicts
@@ -496,59 +491,3 @@ def right_rows(task: Task[Any], evidence: Evidence) -> Right | None:
     """Return which rows are right at the thresholds that are best for them."""
     measuring = task.measuring
     return None if measuring.right is None else measuring.right(evidence, measuring.tune(evidence))
-
-
-def score_of_resamples(
-    measuring: Measuring[Any],
-    evidence: Evidence,
-    labels: Labels,
-    tuned: Tuned,
-    name: str | None = None,
-) -> Statistic:
-    """Return the function from drawn rows of evidence to a score, the primary one if none is named.
-
-    Rows that have none, as correlations with one constant side, score NaN and not 0: bootstraps
-    leave them out. Where that is so of all the evidence, the scores of any rows are what it has.
-    """
-    score = measuring.scoring(labels, tuned)[name or measuring.primary(labels, tuned)[0]]
-    defined = measuring.defined(evidence)
-
-    def score_of(drawn: NDArray[np.int64]) -> float:
-        rows = evidence[drawn]
-        return math.nan if defined and not measuring.defined(rows) else score(rows)
-
-    return score_of
-
-
-def clusters_note(clusters: Clusters) -> str:
-    """Return a sentence on rows that intervals draw together, "" where there are none."""
-    rows, count = len(clusters.numbers), clusters.count
-    if count == rows:
-        return ""
-    return (
-        "intervals draw rows of one context, document or text together: "
-        f"{counted(count, 'group')} of {rows:,} rows"
-    )
-
-
-def interval_of(
-    task: Task[Any],
-    evidence: Evidence,
-    labels: Labels,
-    clusters: Clusters,
-    tuned: Tuned | None = None,
-    name: str | None = None,
-) -> Interval:
-    """Return the 95 % interval of a score, the one that counts most where none is named.
-
-    Over clusters of rows drawn anew from these, with what was tuned on all of them: it is that
-    model, not a tuning for each draw, that will be asked on other rows. Without bounds where these
-    rows, which all agree, tell nothing of others.
-    """
-    measuring = task.measuring
-    thresholds = measuring.tune(evidence) if tuned is None else tuned
-    name = measuring.primary(labels, thresholds)[0] if name is None else name
-    score = score_of_resamples(measuring, evidence, labels, thresholds, name)
-    interval = bootstrap_interval(clusters.statistic(score), clusters.count, resamples=1000)
-    units = measuring.units(evidence, name)
-    return share_interval(interval, None if units is None else clusters.having(units))

@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import ttest_ind
 
 from bertsmith.recipes.distil.report import Contender, conclusions, degenerate_notes
-from bertsmith.recipes.finetune.outcome import Difference
+from bertsmith.tasks.uncertainty import Difference
 
 
 @pytest.mark.parametrize(

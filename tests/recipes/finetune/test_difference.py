@@ -14,19 +14,17 @@ from scipy.stats import binomtest, ttest_ind
 
 from bertsmith.core.errors import RunFolderError
 from bertsmith.evaluation.significance import Clusters, Interval, draws
-from bertsmith.recipes.finetune import outcome
 from bertsmith.recipes.finetune.compare import compare
 from bertsmith.recipes.finetune.config import CompareConfig, FinetuneSettings, SearchConfig
-from bertsmith.recipes.finetune.outcome import Difference
 from bertsmith.recipes.finetune.recipe import FinetuneRun
-from bertsmith.tasks import task as tasks
+from bertsmith.tasks import uncertainty
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.glue import GLUE
-from bertsmith.tasks.multi_label import MULTI_LABEL
 from bertsmith.tasks.regression import NUMBER, REGRESSION
 from bertsmith.tasks.span import SPAN
 from bertsmith.tasks.tag import TAG
 from bertsmith.tasks.task import Evidence, Labels, Scoring, Task, Tuned
+from bertsmith.tasks.uncertainty import Difference
 from bertsmith.training.run_folder import RUN_FORMAT, write_record
 
 LABELS = ("x", "y")
@@ -36,26 +34,26 @@ LABELS = ("x", "y")
 
 
 def difference_of(
-    task: Task[Any], labels: Labels, ours: list[Evidence], theirs: list[Evidence], **more: Labels
+    task: Task[Any], labels: Labels, ours: list[Evidence], theirs: list[Evidence]
 ) -> Difference:
-    return outcome.difference_of(task, labels, ours, theirs, Clusters.alone(len(ours[0])), **more)
+    return uncertainty.difference_of(task, labels, ours, theirs, Clusters.alone(len(ours[0])))
 
 
 def difference_to_constant(
     task: Task[Any], labels: Labels, ours: list[Evidence], constant: float
 ) -> Difference:
     alone = Clusters.alone(len(ours[0]))
-    return outcome.difference_to_constant(task, labels, ours, constant, alone)
+    return uncertainty.difference_to_constant(task, labels, ours, constant, alone)
 
 
 def interval_of_mean(task: Task[Any], labels: Labels, evidences: list[Evidence]) -> Interval:
-    return outcome.interval_of_mean(task, labels, evidences, Clusters.alone(len(evidences[0])))
+    return uncertainty.interval_of_mean(task, labels, evidences, Clusters.alone(len(evidences[0])))
 
 
 def interval_of(
     task: Task[Any], evidence: Evidence, labels: Labels, name: str | None = None
 ) -> Interval:
-    return tasks.interval_of(task, evidence, labels, Clusters.alone(len(evidence)), name=name)
+    return uncertainty.interval_of(task, evidence, labels, Clusters.alone(len(evidence)), name=name)
 
 
 def evidence(right: list[bool]) -> Evidence:
@@ -273,15 +271,6 @@ def ended_run(
     return folder
 
 
-def test_runs_with_other_labels_are_compared_each_by_its_own() -> None:
-    """Both have seen the labels of dev, and the second one a further one in training."""
-    one, other = np.zeros((9, 4)), np.zeros((9, 6))
-    one[:, 0] = one[:, 2] = other[:, 0] = 1
-    other[:3, 3] = 1
-    found = difference_of(MULTI_LABEL, LABELS, [one], [other], their_labels=("x", "y", "z"))
-    assert found.points == pytest.approx(1 - 2 * 3 / (9 + 3))
-
-
 @pytest.mark.parametrize(
     ("only_first", "only_second", "verdict"),
     [
@@ -436,7 +425,7 @@ def test_rows_that_belong_together_are_drawn_together(tmp_path: Path) -> None:
     ours, theirs = np.where(texts[:, None], right, wrong), np.where(texts[:, None], wrong, right)
     assert difference_of(SPAN, (), [ours], [theirs]).certain
     numbers = np.repeat(np.arange(12), 8)
-    found = outcome.difference_of(SPAN, (), [ours], [theirs], Clusters(numbers.tolist()))
+    found = uncertainty.difference_of(SPAN, (), [ours], [theirs], Clusters(numbers.tolist()))
     assert not found.certain
     one, other = (
         ended_run(tmp_path / name, [item] * 2, 0.5, 0.5, names=NAMES, clusters=numbers.tolist())
@@ -458,15 +447,15 @@ def test_the_best_of_many_baselines_leads_partly_by_choice() -> None:
             points=float(ours.mean() - best.mean()), low=-1, high=1,
             p=float(binomtest(ahead, ahead + behind).pvalue),
         )  # fmt: skip
-        assert outcome.of_best(found, 1) == found
+        assert uncertainty.of_best(found, 1) == found
         wins += found.p < 0.05 and found.points < 0
-        corrected = outcome.of_best(found, 15)
+        corrected = uncertainty.of_best(found, 15)
         assert not corrected.certain
         assert corrected.p == min(1.0, found.p * (15 if found.points < 0 else 1))
     assert wins >= 5
     # the model, which leads all of them, needs no correction
     ahead_of_all = Difference(points=0.1, low=0.02, high=0.2, p=0.01)
-    assert outcome.of_best(ahead_of_all, 15).certain
+    assert uncertainty.of_best(ahead_of_all, 15).certain
 
 
 def test_a_run_that_does_not_say_which_rows_belong_together_is_refused(tmp_path: Path) -> None:

@@ -10,15 +10,11 @@ from bertsmith.evaluation.significance import Interval
 from bertsmith.recipes.finetune.baselines import TFIDF, BaselineScores
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData
-from bertsmith.recipes.finetune.outcome import (
-    Difference,
-    FinetuneOutcome,
-    of_best,
-    print_outcome,
-)
+from bertsmith.recipes.finetune.outcome import FinetuneOutcome, print_outcome
 from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.recipes.finetune.trial import TrialResult
 from bertsmith.tasks.classify import CLASSIFY
+from bertsmith.tasks.uncertainty import Difference, of_best
 from bertsmith.text.examples.reading import Example
 from bertsmith.weights.folder import read_config, save_model, start_from
 

@@ -17,7 +17,6 @@ from bertsmith.evaluation.metrics import format_mean, mean_and_spread, percent, 
 from bertsmith.evaluation.significance import welch_margin
 from bertsmith.recipes.distil.config import DistilRun
 from bertsmith.recipes.distil.speed import Speed
-from bertsmith.recipes.finetune.outcome import Difference
 from bertsmith.reports.model_card import (
     base_of,
     described_outputs,
@@ -27,6 +26,7 @@ from bertsmith.reports.model_card import (
 )
 from bertsmith.reports.page import Report
 from bertsmith.tasks.task import Scores
+from bertsmith.tasks.uncertainty import Difference
 
 _SMALL_GAP = 0.03
 """A gap between teacher and plain student that proves little."""

@@ -82,7 +82,6 @@ from bertsmith.recipes.finetune.inputs import (
     read_inputs,
     reading_hash,
 )
-from bertsmith.recipes.finetune.outcome import Difference, difference_of
 from bertsmith.recipes.finetune.recipe import describe
 from bertsmith.recipes.finetune.tfidf import tfidf_baseline
 from bertsmith.recipes.finetune.trial import LABELS, Supervision, Trial, TrialResult
@@ -92,6 +91,7 @@ from bertsmith.recipes.predict.reading import reading_as_trained
 from bertsmith.recipes.resources import parameters
 from bertsmith.tasks.answering import measure, task_predictor
 from bertsmith.tasks.task import clusters_of
+from bertsmith.tasks.uncertainty import Difference, difference_of
 from bertsmith.training.run_folder import RunFolder, read_record, write_record
 from bertsmith.weights.folder import load_model, read_config
 from bertsmith.weights.tensors import weights_hash

@@ -15,20 +15,21 @@ from bertsmith.core.options import options_of
 from bertsmith.evaluation.metrics import format_mean, percent, score_label
 from bertsmith.evaluation.significance import Clusters, Statistic, welch_margin
 from bertsmith.recipes.finetune.config import CompareConfig
-from bertsmith.recipes.finetune.outcome import (
+from bertsmith.recipes.finetune.recipe import FinetuneRun
+from bertsmith.recipes.finetune.trial import read_clusters, read_evidence
+from bertsmith.tasks.config import Reading
+from bertsmith.tasks.rows import task_named
+from bertsmith.tasks.task import Evidence, Task
+from bertsmith.tasks.uncertainty import (
     CERTAIN,
     RESAMPLES,
     Difference,
     difference_of,
     mcnemar_of,
     paired_difference,
+    score_of_resamples,
     units_of,
 )
-from bertsmith.recipes.finetune.recipe import FinetuneRun
-from bertsmith.recipes.finetune.trial import read_clusters, read_evidence
-from bertsmith.tasks.config import Reading
-from bertsmith.tasks.rows import task_named
-from bertsmith.tasks.task import Evidence, Task, score_of_resamples
 from bertsmith.training.run_folder import RunFolder, read_record
 
 
@@ -162,12 +163,7 @@ def _compare_all_seeds(
     if min(map(len, values)) < 2:
         return "one seed is not enough to compare the recipes: use --seeds 5"
     difference = difference_of(
-        first.task,
-        first.run.labels,
-        first.seeds,
-        second.seeds,
-        first.clusters,
-        their_labels=second.run.labels,
+        first.task, first.run.labels, first.seeds, second.seeds, first.clusters
     )
     margin = welch_margin(values[0], values[1])
     certain = difference.certain and abs(difference.points) > difference.margin(margin)

@@ -18,20 +18,23 @@ from bertsmith.recipes.finetune.frozen import frozen_baselines
 from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.recipes.finetune.outcome import (
     CurvePoint,
-    Difference,
     FinetuneOutcome,
     GridCell,
     SearchResult,
     best_of,
+)
+from bertsmith.recipes.finetune.tfidf import tfidf_baseline
+from bertsmith.recipes.finetune.trial import Trial, TrialResult
+from bertsmith.recipes.finetune.trials import Trials
+from bertsmith.tasks.task import UNTUNED, Evidence, clusters_of
+from bertsmith.tasks.uncertainty import (
+    Difference,
+    clusters_note,
     difference_of,
     difference_to_constant,
     interval_of_mean,
     of_best,
 )
-from bertsmith.recipes.finetune.tfidf import tfidf_baseline
-from bertsmith.recipes.finetune.trial import Trial, TrialResult
-from bertsmith.recipes.finetune.trials import Trials
-from bertsmith.tasks.task import UNTUNED, Evidence, clusters_note, clusters_of
 from bertsmith.training.run_folder import RunFolder, read_record, write_record
 
 

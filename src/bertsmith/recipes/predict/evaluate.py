@@ -32,7 +32,8 @@ from bertsmith.tasks.confidence import set_figures
 from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.tasks.labels import absent_note, require_labels, unknown_label
 from bertsmith.tasks.rows import pick_classes, print_rows
-from bertsmith.tasks.task import Task, clusters_note, counted_rows, interval_of
+from bertsmith.tasks.task import Task, counted_rows
+from bertsmith.tasks.uncertainty import clusters_note, interval_of
 from bertsmith.text.examples.tagged import names_entities
 from bertsmith.weights.folder import load_model
 
