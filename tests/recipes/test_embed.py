@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from pyarrow import parquet
 
+import bertsmith
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError, DiskError, ExampleError, ModelFolderError
 from bertsmith.engine.config import FULL_PRECISION, FeatureConfig
@@ -262,13 +263,18 @@ def test_a_sentence_folder_pools_as_it_says(
     assert "longer than 7 tokens" in told
     assert "no prompt is used; it has query (--prompt)" in told
     # a prompt stands before each text
-    embed(EmbedConfig(model=folder, file=str(lines), out=out, prompt="query"))
+    options: dict[str, Any] = {"model": folder, "out": out, "engine": FULL_PRECISION}
+    embed(EmbedConfig(file=str(lines), prompt="query", **options))
     asked = np.load(out)
     prompted = tmp_path / "prompted.txt"
     prompted.write_text("\n".join(f"word7{line}" for line in LINES), encoding="utf-8")
-    embed(EmbedConfig(model=folder, file=str(prompted), out=out))
+    embed(EmbedConfig(file=str(prompted), **options))
     assert np.array_equal(asked, np.load(out))
     assert not np.allclose(asked, wanted)
+    # in Python too, whatever was asked before
+    loaded = bertsmith.load(folder, precision="fp32", device="cpu")
+    for prompt, expected_vectors in ((None, wanted), ("query", asked), (None, wanted)):
+        close_unit_vectors(loaded.embed(TEXTS, prompt=prompt), expected_vectors)
     # another pooling is that alone
     embed(
         EmbedConfig(

@@ -93,6 +93,21 @@ def test_pairs_that_are_all_right_or_alike_are_counted_as_such(
     assert found["value"] == 3 / 4
 
 
+def test_scores_are_those_of_fp32_where_a_model_answers_in_bf16(
+    base_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = "bertsmith.engine.prepared"
+    monkeypatch.setattr(f"{prepared}.unsupported_reason", lambda *_: "there are none here")
+    monkeypatch.setattr(f"{prepared}._multiplies_bf16", lambda _: True)
+    automatic, exact, half = (
+        bertsmith.load(base_folder, precision=precision, device="cpu")
+        for precision in ("auto", "fp32", "bf16")
+    )
+    assert automatic.engine.precision == "bf16"
+    expected, rounded = exact.score(TEXTS), half.score(TEXTS)
+    assert automatic.score(TEXTS) == expected != rounded
+
+
 def test_a_perplexity_beyond_all_floats_is_left_out(
     base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
