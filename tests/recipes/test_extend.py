@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -137,6 +138,14 @@ def test_what_is_measured_is_text_that_was_not_mined(
     card = (extended.folder / "README.md").read_text(encoding="utf-8")
     assert describe(extended) in card
     assert "The weights of `syllables`" in card
+
+
+def test_words_that_were_unknown_may_take_more_pieces(extended: ExtendOutcome) -> None:
+    assert extended.after.pieces < extended.before.pieces
+    assert " % fewer" in describe(extended)
+    worse = replace(extended, before=extended.after, after=extended.before)
+    more = 100 * (extended.before.pieces / extended.after.pieces - 1)
+    assert f"after, {more:.1f} % more" in describe(worse)
 
 
 def test_few_documents_hold_out_paragraphs(parent: Path, tmp_path: Path) -> None:

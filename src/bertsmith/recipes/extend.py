@@ -165,10 +165,12 @@ def describe(outcome: ExtendOutcome) -> str:
     if not loss_before.pieces:
         return "pieces per word: the corpus is too small to hold text out for measuring"
     saved = 1 - loss_after.pieces / loss_before.pieces
+    # words that were one [UNK] may be split now
+    direction = "fewer" if saved >= 0 else "more"
     line = (
         f"pieces per {loss_before.size.unit} on held-out {outcome.held_out} "
         f"({counted(loss_before.size.words, 'word')}): {loss_before.pieces_per_unit:.3f} before, "
-        f"{loss_after.pieces_per_unit:.3f} after, {100 * saved:z.1f} % fewer"
+        f"{loss_after.pieces_per_unit:.3f} after, {abs(100 * saved):.1f} % {direction}"
     )
     if loss_before.unknown:
         line += (
