@@ -150,6 +150,9 @@ def _blank_lines(count: int, returns: bool) -> re.Pattern[bytes]:
 
 def _is_no_heading(data: bytes, end: int, gap: int) -> bool:
     """Return whether the text that ends here is too long to belong to what follows."""
+    # a run of blank lines may be megabytes, of which each line is asked about
+    if data.endswith((b"\n" * gap, b"\r" * gap, b"\r\n" * gap, b"\n\r" * gap), 0, end):
+        return False
     text = data[max(0, end - _BLOCK_BEFORE) : end].decode("utf-8", "replace")
     length = blanks = 0
     for line in reversed(with_line_feeds(text).split("\n")):
