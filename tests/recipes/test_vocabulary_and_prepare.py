@@ -274,6 +274,19 @@ def test_one_document_is_told_what_it_cannot_do(
     assert second == "the corpus is one document: next-sentence prediction needs at least two"
 
 
+def test_a_corpus_of_which_nothing_is_held_out_says_so(
+    vocab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("Gabo dela. Kuri moti.\n", encoding="utf-8")
+    prepare([str(path)], vocab=vocab, out=tmp_path / "store", held_out=0.001, workers=1)
+    remedy = "give shorter documents, or a larger --held-out"
+    told = (
+        f"none fell into the 0.1 % held out, so that pre-training will not be evaluated: {remedy}"
+    )
+    assert said(capsys)[1] == f"of so few documents {told}"
+
+
 def test_a_corpus_that_is_all_held_out_says_so(vocab: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("Gabo dela.\n", encoding="utf-8")

@@ -161,6 +161,11 @@ def prepare(config: PrepareConfig) -> TokenStore:
     store = TokenStore(out)
     say(describe(store, tokenizer.vocabulary[tokenizer.unknown_id]))
     print_layouts(opened)
+    if config.held_out and not store.held_out():
+        say(
+            f"of so few documents none fell into the {100 * config.held_out:g} % held out, so that "
+            "pre-training will not be evaluated: give shorter documents, or a larger --held-out"
+        )
     single = index.documents == 1
     if single:
         say("the corpus is one document: next-sentence prediction needs at least two")

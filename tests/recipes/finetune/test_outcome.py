@@ -124,6 +124,9 @@ def test_what_may_be_luck_wins_nothing() -> None:
         assert told.startswith("no winner: 92.00 against 90.00 of TF-IDF + logistic regression")
         assert "95 % over dev sets of this size: -1.00 to +5.00 points" in told
     assert "the model wins by 2.00" in outcome([0.92], 0.90, p=0.04).verdict()
+    # where they are equal there is nothing that may be luck
+    same = outcome([0.9], 0.9, p=1.0, width=0.03).verdict()
+    assert same.startswith("no winner: 90.00 against 90.00 of TF-IDF + logistic regression (95 %")
 
 
 def test_a_p_value_that_contradicts_its_interval_is_told() -> None:

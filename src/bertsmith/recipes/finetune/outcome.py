@@ -241,10 +241,10 @@ class FinetuneOutcome:
             uncertainty += f"; over the seeds, by Welch's t: ±{100 * seed_margin:.2f}"
         wins = difference.certain and points > max(100 * difference.margin(seed_margin), 0.005)
         if not wins:
-            verdict = (
-                f"no winner: {percent(mean)} against {percent(best)} of {name}, and "
-                f"{points:.2f} points may well be luck ({uncertainty})"
-            )
+            verdict = f"no winner: {percent(mean)} against {percent(best)} of {name}"
+            if percent(mean) != percent(best):
+                verdict += f", and {points:.2f} points may well be luck"
+            verdict += f" ({uncertainty})"
         elif mean > best:
             verdict = f"the model wins by {points:.2f} points over {name} ({uncertainty})"
         else:
