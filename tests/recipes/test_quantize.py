@@ -20,8 +20,9 @@ from bertsmith.core.kernels import instruction_set
 from bertsmith.engine.prepared import multiplies_packed_bf16
 from bertsmith.network.config import EncoderConfig, ModelConfig, Preprocessing
 from bertsmith.network.model import build_model
+from bertsmith.recipes import precision_gate
 from bertsmith.recipes import quantize as quantizing
-from bertsmith.recipes.quantize import (
+from bertsmith.recipes.precision_gate import (
     Measurement,
     by_precision,
     difference_of_precisions,
@@ -66,7 +67,7 @@ def inputs(tiny_tokenizer: Tokenizer, tmp_path: Path) -> list[str]:
 
 def timed(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], lost: float = 0.0) -> None:
     """Let the precisions take these times, and int8 lose so many points more."""
-    measured = quantizing.measure_precisions
+    measured = precision_gate.measure_precisions
 
     def instead(*values: Any) -> list[Measurement]:  # noqa: ANN401
         return [
@@ -285,17 +286,17 @@ def test_texts_are_read_with_the_columns_of_the_user_or_of_training(
 def test_few_of_very_long_texts_are_read(
     inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quantizing, "_CHARACTERS", 3000)
+    monkeypatch.setattr(precision_gate, "_CHARACTERS", 3000)
     texts, folder = tmp_path / "long.txt", Path(inputs[1])
     texts.write_text(("word1 " * 200 + "\n") * 20, encoding="utf-8")
     task, _ = load_model(folder)
     bare = build_model(ModelConfig(encoder=task.config.encoder, pooler=False), seed=1)
     for model, dev in ((task, tmp_path / "dev.csv"), (bare, None)):
         length = TextLength(max_length=12)
-        answering = quantizing.judged_answering(
+        answering = precision_gate.judged_answering(
             model, Tokenizer.load(folder), None, length, where=folder
         )
-        gate = quantizing.read_gate(answering, model.config, texts, dev, Reading())
+        gate = precision_gate.read_gate(answering, model.config, texts, dev, Reading())
         compared = 0 if dev else gate.counts["compared"]
         assert gate.counts["texts"] + compared == 3
 

@@ -20,8 +20,9 @@ from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.encoder import Block
 from bertsmith.network.model import Model, build_model
 from bertsmith.network.pooling import UnitLength
+from bertsmith.recipes import precision_gate
 from bertsmith.recipes import quantize as quantizing
-from bertsmith.recipes.quantize import Measurement, cosines
+from bertsmith.recipes.precision_gate import Measurement, cosines
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import QUANTIZED_FILE, save_model
 from bertsmith.weights.sentence_folder import SentenceSettings, write_sentence_files
@@ -48,7 +49,7 @@ def command(
     model: Model, tiny_tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., int]:
     """Saves the model as a sentence-transformers folder and quantises it, in a time that counts."""
-    measure = quantizing.measure_precisions
+    measure = precision_gate.measure_precisions
 
     def timed(*values: Any) -> list[Measurement]:  # noqa: ANN401
         found = measure(*values)

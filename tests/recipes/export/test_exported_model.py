@@ -20,14 +20,14 @@ from bertsmith.core.errors import ModelFolderError
 from bertsmith.engine.predictor import Predictor
 from bertsmith.network.model import Model, build_model
 from bertsmith.network.pooling import Dense, UnitLength
-from bertsmith.recipes import quantize as quantizing
+from bertsmith.recipes import precision_gate
 from bertsmith.recipes.export import recipe as exporting
 from bertsmith.recipes.export.config import ExportConfig
 from bertsmith.recipes.export.graph import PaddedModel
 from bertsmith.recipes.export.recipe import read_int8_gate
 from bertsmith.recipes.export.runtimes import Arrays, ExportedModel, compare, open_onnx
+from bertsmith.recipes.precision_gate import Measurement
 from bertsmith.recipes.predict.recipe import answer_rows, open_rows
-from bertsmith.recipes.quantize import Measurement
 from bertsmith.tasks.answering import TaskAnswering, answering_of
 from bertsmith.tasks.config import AnsweringConfig, Reading
 from bertsmith.weights.folder import save_model
@@ -133,7 +133,7 @@ def test_vectors_are_judged_through_a_file(tmp_path: Path, sentence: bool) -> No
         calibrate=tmp_path / "texts.txt",
     )  # fmt: skip
     judged = read_int8_gate(config, model.config, tokenizer, settings)
-    assert isinstance(judged, quantizing.VectorGate)
+    assert isinstance(judged, precision_gate.VectorGate)
     stand_in = ExportedModel(model.config, in_torch(model, settings), pad_id=tokenizer.pad_id)
     predictor = Predictor(model=stand_in, answering=judged.answering)
     mine = [item.vectors for item in predictor.answer([*judged.timed, *judged.compared])]
@@ -162,7 +162,7 @@ def test_int8_vectors_are_written_where_they_are_faster_and_near(
     (tmp_path / "texts.txt").write_text(texts, encoding="utf-8")
     options = ["--precision", "int8", "--calibrate", str(tmp_path / "texts.txt"), "--threads", "1"]
     command = ["export", str(tmp_path / "model"), "--to", "onnx", *options, "--out"]
-    measure, shift = quantizing.measure_precisions, 0.0
+    measure, shift = precision_gate.measure_precisions, 0.0
 
     def timed(*values: Any) -> list[Measurement]:  # noqa: ANN401
         exact, small = measure(*values)
@@ -202,7 +202,7 @@ def test_int8_is_written_where_it_is_faster_and_as_good(
     options = ["--precision", "int8", "--calibrate", str(tmp_path / "texts.txt")]
     options += ["--dev", str(tmp_path / "dev.csv"), "--threads", "1"]
     command = ["export", str(tmp_path / "model"), "--to", "transformers.js", *options, "--out"]
-    measure = quantizing.measure_precisions
+    measure = precision_gate.measure_precisions
 
     def timed(*values: Any) -> list[Measurement]:  # noqa: ANN401
         exact, small = measure(*values)

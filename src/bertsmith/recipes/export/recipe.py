@@ -40,7 +40,7 @@ from bertsmith.recipes.export.runtimes import (
     open_onnx,
     output_file,
 )
-from bertsmith.recipes.quantize import (
+from bertsmith.recipes.precision_gate import (
     Gate,
     Measurement,
     by_precision,
