@@ -98,8 +98,9 @@ def test_the_interval_of_a_difference_equals_that_of_scipy(seed: int) -> None:
 def test_resamples_without_a_score_are_left_out_of_p() -> None:
     scores = iter([math.nan, 1.0, 2.0, math.nan, -1.0, 3.0, 7.0])
     found = paired_bootstrap(lambda _: next(scores), lambda _: 0.0, 5, resamples=6)
-    # one of four is below 0
-    assert found.p == metric(2 * (1 + 1) / (4 + 1))
+    # one of four is below 0; of five examples, Student's t has four degrees of freedom
+    deviation = scipy.norm.ppf((1 + 1) / (4 + 1)) * math.sqrt(4 / 5)
+    assert found.p == metric(2 * scipy.t.cdf(deviation, 4))
     assert found.difference == 7
 
 

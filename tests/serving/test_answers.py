@@ -507,7 +507,7 @@ def test_what_is_too_long_is_refused_or_truncated_and_marked(tmp_path: Path) -> 
                     marks = [item["truncated"] for item in cut.json()["answers"]]
                     assert marks == [False, True]
             body = {"inputs": {"source_sentence": "word2", "sentences": [LONG]}}
-            assert (await rig.post("/similarity", body)).status_code == 413
+            assert (await rig.post("/similarity", body)).status_code == 422
             cut = await rig.post("/similarity", body | {"parameters": {"truncate": True}})
             assert (cut.status_code, cut.headers["x-truncated"]) == (200, "1")
 
