@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from bertsmith.training.peak import matrix_peak
 from bertsmith.training.processes import keep_large_blocks
 from bertsmith.training.replicas import Replica
 from bertsmith.training.schedule import Timing
+from bertsmith.training.state import Measurement
 from bertsmith.weights.folder import save_model
 from learning.clock import Clock
 from learning.text import LENGTH, Novels
@@ -59,7 +61,7 @@ def train(novels: Novels, clock: Clock, show: Show) -> tuple[float, float]:
     samples, phases, seed = run.settings.samples, run.settings.phases, run.settings.seed
     batches = PhasedBatches(novels.learn, novels.tokenizer, samples, phases, seed)
 
-    def measure(model: Model, stopping: Callable[[], bool]) -> dict[str, float]:
+    def measure(model: Model, stopping: Callable[[], bool]) -> Measurement:
         nonlocal paused, shown
         at = time.perf_counter()
         shown += 1
@@ -70,7 +72,7 @@ def train(novels: Novels, clock: Clock, show: Show) -> tuple[float, float]:
             save_model(Path(folder) / "model", model, novels.tokenizer)
             show(Path(folder) / "model", seconds / 60)
         paused += time.perf_counter() - at
-        return {}
+        return Measurement(loss=math.nan, metrics={})
 
     # minutes without those in which the model is shown
     trained = WallClock(now=lambda: time.perf_counter() - paused)
