@@ -12,6 +12,7 @@ import rich.text
 from bertsmith.text.config import Layout
 from bertsmith.text.corpus.documents import Document, documents_of_shape, measure
 from bertsmith.text.corpus.files import Corpus
+from bertsmith.text.corpus.sections import cut_text
 
 PROSE = [
     "It was a bright cold day in the village, and the clocks of the old church on the hill were "
@@ -206,3 +207,19 @@ def test_real_novels(data_folder: Path, name: str) -> None:
 def _paragraphs(path: Path) -> Iterator[str]:
     for document in Corpus([path]):
         yield from document.paragraphs
+
+
+def test_documents_far_apart_are_told_apart_without_counting_all_lines_between() -> None:
+    blanks = "\n" * 1_500_000
+    text = f"One here.{blanks}Two here.{blanks}Three here."
+    shape = measure(text.split("\n"), "prose")
+    # looking for a run of blank lines takes time by the square of its length
+    assert 2 <= shape.gap <= 100
+    sections = list(cut_text([text.encode()], shape))
+    assert b"".join(sections) == text.encode()
+    found = [
+        document.paragraphs
+        for section in sections
+        for document in documents_of_shape(enumerate(section.decode().split("\n")), "a", shape)
+    ]
+    assert found == [("One here.",), ("Two here.",), ("Three here.",)]

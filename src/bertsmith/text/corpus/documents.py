@@ -162,6 +162,8 @@ _WIDE = re.compile(
     "\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6\U0001f300-\U0001f64f"
     "\U0001f900-\U0001f9ff\U00020000-\U0003fffd]+"
 )
+# a longer one says no more, and looking for it takes time by its square
+_MAX_GAP = 50
 _WIDEST_SIGN = 4  # columns: a mark that may not begin a line takes the sign before it along
 
 
@@ -188,7 +190,7 @@ def measure(sample: list[str], layout: Layout) -> Shape:
         else:
             layout = "prose" if 2 * singles >= len(blocks) else "documents"
     gap = 2
-    while 3 * sum(length >= gap for length in gaps) > len(gaps):
+    while gap < _MAX_GAP and 3 * sum(length >= gap for length in gaps) > len(gaps):
         gap += 1
     return Shape(layout=layout, width=width, gap=1 if layout == "documents" else gap)
 
