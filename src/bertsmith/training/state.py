@@ -35,7 +35,7 @@ from bertsmith.training.schedule import Pacing
 
 
 class Measurement(NamedTuple):
-    """What was measured: the loss by which models are chosen, and metrics by name for the log.
+    """A measurement: the loss by which models are chosen, and metrics by name for the log.
 
     Of several objectives the loss is their sum, weighed as in training. There are no metrics
     without held-out text.
