@@ -463,8 +463,10 @@ def test_several_models_are_asked_by_name(tmp_path: Path) -> None:
             by_task = (await rig.post("/answer", {"inputs": [TEXT], "task": "tags"})).json()
             assert (first["model"], named["model"], by_task["model"]) == ("class", "tags", "tags")
             assert named["answers"] == by_task["answers"]
-            missing = await rig.post("/answer", {"inputs": [TEXT], "model": "/etc/passwd"})
+            missing = await rig.post("/answer", {"inputs": [TEXT], "model": "/etc/\x1b[1m"})
             assert missing.status_code == 404
+            # escaped once
+            assert r"no model '/etc/\x1b[1m'" in missing.json()["error"]["message"]
             unable = await rig.post("/answer", {"inputs": [TEXT], "task": "spans"})
             assert unable.status_code == 400
 

@@ -73,7 +73,7 @@ class Hosts:
         # one that is allowed with a port is so at this port alone, as its pages are
         if not ({"*", name, named} & self._names or _is_address(name)):
             raise MisdirectedRequest(
-                f"the host {printable(name, 60)!r} is not served here; "
+                f"the host '{printable(name, 60)}' is not served here; "
                 "--allowed-hosts would name it"
             )
 

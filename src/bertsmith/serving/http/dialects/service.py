@@ -73,13 +73,13 @@ class Service:
             if name not in (facts.name for facts in models):
                 known = ", ".join(facts.name for facts in models)
                 raise ModelNotFound(
-                    f"there is no model {printable(name)!r}; the models are: {known}"
+                    f"there is no model '{printable(name)}'; the models are: {known}"
                 )
             able = [chosen for chosen in able if chosen.facts.name == name]
         if not able:
             message = f"no model answers with {' or '.join(kinds)}"
             if name is not None:
-                message = f"the model {printable(name)!r} does not answer with {' or '.join(kinds)}"
+                message = f"the model '{printable(name)}' does not answer with {' or '.join(kinds)}"
             raise InvalidRequest(message, parameter="model")
         return able[0]
 
