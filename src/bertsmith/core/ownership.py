@@ -83,7 +83,7 @@ def owned(lock: Path, *, of: Path, error: type[UserError] = RunFolderError) -> I
         has_locks = _try_lock(handle)
         if has_locks is False or not _is_named(handle, lock):
             raise _in_use(of, error, earlier_owner or _read(handle))
-        _check_stale(handle, of, error, earlier_owner, is_known=bool(has_locks))
+        _check_stale(handle, of, error, earlier_owner, locked=bool(has_locks))
         with suppress(OSError):  # the lock holds all the same where a full disk takes no name
             os.ftruncate(handle, 0)
             os.pwrite(handle, (json.dumps(_this_process().to_dict()) + "\n").encode(), 0)
@@ -127,17 +127,17 @@ def _is_named(handle: int, lock: Path) -> bool:
 
 
 def _check_stale(
-    handle: int, of: Path, error: type[UserError], owner: Owner | None, *, is_known: bool
+    handle: int, of: Path, error: type[UserError], owner: Owner | None, *, locked: bool
 ) -> None:
     """Report an owner that has left its lock; refuse if it may be alive.
 
-    On this machine it is not, if `is_known` by the lock that the kernel gave.
+    Where the kernel has `locked` the file for this process, no owner on this machine is alive.
     """
     if owner is None:
         return
     this_process = _this_process()
     elsewhere = owner.boot != this_process.boot and owner.host != this_process.host
-    if elsewhere or not (is_known or _has_ended(owner, this_process)):
+    if elsewhere or not (locked or _has_ended(owner, this_process)):
         shown = os.fstat(handle).st_mtime
         os.utime(handle)  # the disk's own clock, not that of either machine
         silent = os.fstat(handle).st_mtime - shown

@@ -285,9 +285,9 @@ class FinetuneOutcome:
         )
 
     def certainty(self) -> str:
-        """Return a sentence on the uncertainty of a seed's score: of their mean, not of the best.
+        """Return a sentence on the uncertainty of the mean over the seeds.
 
-        An interval of the best one would be that of a score which these rows have chosen.
+        The best seed was chosen by these very rows, so that its interval would be too high.
         """
         values = self.values(self.names[0])
         seeds = f"seed {self.best.seed}" if len(values) == 1 else f"mean of {len(values)} seeds"
