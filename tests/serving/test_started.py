@@ -206,11 +206,18 @@ async def main():
     before, app = policies(), SimpleNamespace(overloaded=0)
     own = [number for number, policy in before.items() if policy == os.SCHED_OTHER]
     assert (len(own), len(before)) == (2, 3)
+    rests = []
+    time.sleep = rests.append
     easing = asyncio.create_task(server._ease_overload(app))
     waiting = {number: policy or os.SCHED_BATCH for number, policy in before.items()}
     for wanted, refused in ((waiting, 50), (before, 0)):
         await until(wanted, app, refused)
         assert {slice_of(number) for number in own} == {expected}
+    # requests that came meanwhile are looked at together, and soon
+    number = len(rests)
+    assert number and max(rests) < 0.01
+    await asyncio.sleep(0.02)
+    assert len(rests) == number
     easing.cancel()
     # chosen by whoever started the server
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

@@ -44,6 +44,8 @@ _TICK = 0.02
 _ATTACH_FILTER = 26
 # of refusals, by which it is decided whether the server is overloaded
 _OVERLOAD_SECONDS, _REFUSALS_A_SECOND = 0.5, 100
+# a request is refused after two or three of them
+_REST = 0.004
 # more than before, after which Python looks for cycles among the new ones
 _CONTAINERS = 50_000
 # beside those of connections and workers: about 15, and some to start other workers with
@@ -282,21 +284,32 @@ def _relax_collector() -> None:
 
 
 async def _ease_overload(app: Limits) -> None:
-    """Let HTTP interrupt no worker while hundreds of requests are refused each second.
+    """Let HTTP look at requests together while hundreds of them are refused each second.
 
-    To wake up for each of them is most of what a refusal costs, and takes that from the answers.
+    To wake up for each of them is most of what a refusal costs, and takes that from the answers. So
+    its threads interrupt no worker, and the event loop rests between two looks.
     """
     if not has_default_policy():
         # somebody has chosen another one
         return
     overloaded, before = False, app.overloaded
     while True:
-        await asyncio.sleep(_OVERLOAD_SECONDS)
+        await (_rest_between_looks() if overloaded else asyncio.sleep(_OVERLOAD_SECONDS))
         refused, before = app.overloaded - before, app.overloaded
         eased, overloaded = overloaded, refused >= _OVERLOAD_SECONDS * _REFUSALS_A_SECOND
         if eased or overloaded:
             # again and again, as threads begin meanwhile
             batch_wakeups(overloaded)
+
+
+async def _rest_between_looks() -> None:
+    """Stop the event loop for a moment after each look at what has come, for half a second."""
+    until = time.monotonic() + _OVERLOAD_SECONDS
+    while time.monotonic() < until:
+        # what came during the rest begins in the first pass, and its bodies are there in the second
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        time.sleep(_REST)
 
 
 async def _wait_until_open(opened: asyncio.Future[None], stop_requested: asyncio.Event) -> None:
