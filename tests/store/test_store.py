@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from concurrent.futures.process import BrokenProcessPool
-from itertools import pairwise
+from itertools import islice, pairwise, product
 from pathlib import Path
 from types import ModuleType
 from unittest.mock import Mock
@@ -22,7 +22,9 @@ from bertsmith.store.store import TokenStore
 from bertsmith.store.writing import EncodedDocuments, StoreWriter, WriterState
 from bertsmith.text.corpus.documents import Document, TextSize
 from bertsmith.text.corpus.sentences import split_sentences
+from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import SPECIALS
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -86,6 +88,19 @@ def test_duplicates_are_left_out_and_counted(
 ) -> None:
     index = prepare_store(some_documents + some_documents[:7], tokenizer, folder, held_out=0.0)
     assert (index.documents, index.duplicates) == (60, 7)
+
+
+@pytest.mark.parametrize(("pieces", "kind"), [(2**16, "uint16"), (2**16 + 3, "uint32")])
+def test_ids_of_large_vocabularies_are_kept(folder: Path, pieces: int, kind: str) -> None:
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = ["".join(word) for word in islice(product(letters, repeat=4), pieces - len(SPECIALS))]
+    wide = Tokenizer([*SPECIALS, *words], BasicRules(lowercase=True))
+    text = " ".join([words[0], *words[-4:], words[1]])
+    document = Document(source="", line=1, paragraphs=(text,))
+    assert prepare_store([document], wide, folder, held_out=0.0).type == kind
+    first = len(SPECIALS)
+    ids = [first, *range(pieces - 4, pieces), first + 1]
+    assert TokenStore(folder).read(0, len(ids)).tolist() == ids
 
 
 def test_bytes_do_not_depend_on_the_number_of_workers(
