@@ -50,8 +50,10 @@ def test_of_a_pair_the_longer_text_is_in_windows_beside_the_other(tokenizer: Tok
     assert [window[3:] for window in found] == [
         list(range(first, first + 7)) for first in (200, 206, 212, 218, 223)
     ]
-    both = fitted(tokenizer, np.arange(30), np.arange(20), longest=13, fit="windows")
-    assert both.cut
+    # cut is the other text, where it does not fit beside any window
+    for first, second, cut in ((30, 20, True), (20, 30, True), (3, 30, False), (30, 3, False)):
+        both = fitted(tokenizer, np.arange(first), np.arange(second), longest=13, fit="windows")
+        assert (both.long, both.cut) == (True, cut)
 
 
 @pytest.mark.parametrize(
