@@ -125,6 +125,30 @@ def test_likeness_is_that_of_jaccard(tokenizer: Tokenizer, tmp_path: Path) -> No
     assert length == 40
 
 
+def test_a_short_near_duplicate_is_shown_as_far_as_it_goes(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    (first, *others) = [d.paragraphs[0] for d in invented_documents(9) if len(d.paragraphs) > 1]
+    ids = tokenizer.encode([first])[0][:24].tolist()
+    short = tokenizer.decode(ids)
+    texts = [(short,), (f"{short} bado",), *((other, "Bado kifo.") for other in others)]
+    documents = [Document(source="", line=1, paragraphs=text) for text in texts]
+    seen = survey(stored(documents, tokenizer, tmp_path / "store"), tokenizer.size)
+    assert seen.near_duplicates == pytest.approx(2 / seen.documents)
+    assert seen.near_duplicate.tolist() == tokenizer.encode([short])[0].tolist()
+
+
+def test_documents_of_one_sentence_are_counted(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    lines = ["Bado kifo.", "Muna lepo.", "Rona beki."]
+    counts = [1, 2, 3, 1, 2]
+    documents = [
+        Document(source="", line=1, paragraphs=(*lines[: count - 1], "vede " * n + lines[2]))
+        for n, count in enumerate(counts)
+    ]
+    seen = survey(stored(documents, tokenizer, tmp_path / "store"), tokenizer.size)
+    assert seen.single_sentence_documents == 2 / 5
+
+
 @pytest.mark.parametrize("text", ["within_documents", "across_documents", "sentence_order"])
 def test_windows_leave_nothing_out(store: TokenStore, text: Text) -> None:
     assert coverage(store, SampleConfig(max_length=41, text=text), seed=3).hidden == 0.0
