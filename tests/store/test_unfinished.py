@@ -135,21 +135,6 @@ def test_interruptions_one_after_the_other(prepare: Prepare, folder: Path, tmp_p
     assert contents(folder) == contents(tmp_path / "whole")
 
 
-def test_duplicates_from_before_an_interruption_are_counted(
-    prepare: Prepare, folder: Path, books: Path
-) -> None:
-    documents = invented_documents(55)
-    write(books / "b.txt", documents[:10] + documents[20:40])
-
-    def in_last_file(position: Position) -> None:
-        if position.file == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        prepare(moved=in_last_file)
-    assert prepare().duplicates == 10 + 5
-
-
 def test_an_interruption_before_anything_was_done_leaves_nothing(
     prepare: Prepare, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
