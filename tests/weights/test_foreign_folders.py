@@ -74,12 +74,37 @@ def test_equal_copies_of_tied_tensors_are_dropped(saved: Path, model: Model) -> 
 
 
 @pytest.mark.parametrize("name", ["weight", "bias"])
-def test_an_untied_decoder_is_refused(saved: Path, name: str) -> None:
+def test_a_model_with_an_untied_decoder_is_opened_without_that_head(
+    saved: Path, model: Model, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
     original = {"weight": WORDS, "bias": "cls.predictions.bias"}[name]
     copy = f"cls.predictions.decoder.{name}"
     rewrite(saved, lambda tensors: tensors | {copy: tensors[original] + 1e-3})
-    with pytest.raises(ModelFolderError, match=f"{copy} differs"):
-        load_model(saved)
+    loaded = load_model(saved)[0]
+    assert (loaded.config.masked_lm, loaded.config.next_sentence) == (False, True)
+    assert loaded.config.predicts == "class"
+    state = model.state_dict()
+    assert all(torch.equal(state[name], value) for name, value in loaded.state_dict().items())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"the masked-LM head is left out, as {copy} differs from {original}" in line
+
+
+def test_vectors_of_a_model_with_an_untied_decoder(
+    tmp_path: Path, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
+    theirs = transformers.BertForMaskedLM(
+        transformers.BertConfig(vocab_size=99, hidden_size=32, tie_word_embeddings=False, **sizes)
+    ).eval()
+    theirs.save_pretrained(tmp_path / "in")
+    tokenizer.save(tmp_path / "in", longest=32)
+    text = "word7 word3 word90"
+    ids = torch.tensor([[tokenizer.cls_id, *tokenizer.encode([text])[0], tokenizer.sep_id]])
+    with torch.no_grad():
+        expected = theirs.bert(ids).last_hidden_state[0].mean(0)
+    (vector,) = bertsmith.load(tmp_path / "in", precision="fp32").embed([text])
+    close_to_transformers(torch.as_tensor(vector), expected)
+    assert "the masked-LM head is left out" in capsys.readouterr().err
 
 
 def test_half_precision_is_read(saved: Path, model: Model) -> None:

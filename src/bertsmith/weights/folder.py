@@ -185,7 +185,7 @@ def start_from(
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """Return the config of the model that `load_model` would load; no weights are read for it."""
+    """Return the config of the model that `load_model` would load; few weights are read for it."""
     return _files(folder, heads=True, report=False).config
 
 

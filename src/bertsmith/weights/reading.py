@@ -68,7 +68,8 @@ class ModelFiles:
             if row.hub in self._stored:
                 self._check_shape(row, self.config)
         self._encoder = self._with_trained_tables()
-        self.config = dataclasses.replace(self.config, encoder=self._encoder)
+        tied = self.config.masked_lm and self._is_tied()
+        self.config = dataclasses.replace(self.config, encoder=self._encoder, masked_lm=tied)
         self._report_first_token()
 
     def rows(self, config: ModelConfig, heads: Collection[Part]) -> list[Row]:
@@ -76,8 +77,6 @@ class ModelFiles:
 
         The encoder's, the pooler's, and those of the heads named.
         """
-        if "masked_lm" in heads:
-            self._check_tied()
         constants = self._constants()
         rows = [
             row
@@ -283,12 +282,26 @@ class ModelFiles:
                     encoder = dataclasses.replace(encoder, segments=len(table))
         return encoder
 
-    def _check_tied(self) -> None:
+    def _is_tied(self) -> bool:
+        """Return whether all copies equal the tensors they are tied to; report one that does not.
+
+        Only the masked-LM head has such copies, and whatever needs no such head works without.
+        """
         for copy, original in self._layout.tied.items():
-            if copy in self._stored and self._stored[copy] != self._stored[original]:
-                pair = [self._weights.read(self._stored[name]) for name in (copy, original)]
-                if not torch.equal(*pair):
-                    self._refuse(f"{copy} differs from {original}; only tied ones are supported")
+            if self._stored.get(copy, "") in ("", self._stored[original]):
+                continue
+            entries = [self._weights.entries[self._stored[name]] for name in (copy, original)]
+            same = entries[0].shape == entries[1].shape and torch.equal(
+                *(self._weights.read(self._stored[name]) for name in (copy, original))
+            )
+            if not same:
+                if self._report:
+                    say(
+                        f"{self._weights.path}: the masked-LM head is left out, as {copy} differs "
+                        f"from {original}: only a decoder tied to the token embeddings is computed"
+                    )
+                return False
+        return True
 
     def _refuse(self, problem: str) -> NoReturn:
         raise ModelFolderError(
