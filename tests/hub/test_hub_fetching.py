@@ -245,6 +245,18 @@ def test_safetensors_are_preferred_for_a_conversion(hub: FakeHub, model_files: F
     assert not (folder / "pytorch_model.bin").exists()
 
 
+def test_a_pickled_layer_is_fetched_for_a_conversion_where_there_is_no_other(
+    hub: FakeHub, model_files: Files
+) -> None:
+    more = {"modules.json": b"[]", "2_Dense/config.json": b"{}", "3_Dense/config.json": b"{}"}
+    pickled = {f"{number}_Dense/pytorch_model.bin": b"x" for number in (2, 3)}
+    hub.add("owner/name", model_files | more | pickled | {"3_Dense/model.safetensors": b"x"})
+    assert not any(path.suffix == ".bin" for path in model_folder(NAME).rglob("*"))
+    folder = model_folder(NAME, "conversion")
+    fetched = [path.relative_to(folder).as_posix() for path in folder.rglob("*.bin")]
+    assert fetched == ["2_Dense/pytorch_model.bin"]
+
+
 @pytest.mark.parametrize("missing", ["config.json", WEIGHTS])
 def test_a_repository_that_holds_no_model_is_told(
     hub: FakeHub, model_files: Files, missing: str

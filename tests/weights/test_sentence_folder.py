@@ -502,7 +502,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "pickled weights": (
         lambda f: (f / "2_Dense" / "model.safetensors").rename(f / "2_Dense/pytorch_model.bin"),
         "2_Dense/pytorch_model.bin: holds pickled weights, which can run code when they are "
-        "opened; save the folder again with sentence-transformers",
+        "opened; convert the folder to safetensors with: bertsmith convert",
     ),
     "a normalisation of something else": (
         lambda f: change(f / "2_Dense" / "config.json", module_input_name="token_embeddings"),

@@ -46,6 +46,7 @@ _SETTINGS = (
 )  # fmt: skip
 # the modules of sentence-transformers after the encoder: 1_Pooling, 2_Dense, 3_Normalize
 _BEHIND = re.compile(r"\d{1,2}_[A-Za-z]{1,40}/(config\.json|model\.safetensors)")
+_PICKLED_BEHIND = re.compile(rf"(\d{{1,2}}_[A-Za-z]{{1,40}}/){re.escape(PICKLED_FILE)}")
 _PART_OF_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
 _MAX_INDEX_BYTES = 8 * 2**20
@@ -78,7 +79,11 @@ def weights_files(listing: Collection[str], purpose: Purpose, index: Path | None
     names = _named_in(index, listing) if index else [single_file] if single_file else []
     if not names or "modules.json" not in listing:
         return names
-    return names + sorted(name for name in listing if _BEHIND.fullmatch(name))
+    names += sorted(name for name in listing if _BEHIND.fullmatch(name))
+    if purpose != "conversion":
+        return names
+    pickled = filter(None, map(_PICKLED_BEHIND.fullmatch, sorted(listing)))
+    return names + [item[0] for item in pickled if f"{item[1]}model.safetensors" not in listing]
 
 
 def of_a_model(name: str) -> bool:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from bertsmith.weights.conversion.google import (
     read_checkpoint,
     write_checkpoint,
 )
-from bertsmith.weights.conversion.pickled import find_pickled, read_pickled
+from bertsmith.weights.conversion.pickled import find_pickled, read_pickled, unpickle
 from bertsmith.weights.conversion.staging import (
     Change,
     TensorChange,
@@ -181,8 +182,13 @@ def describe(result: Conversion) -> list[str]:
 
 def _to_bertsmith(source: Path, fresh: Path, staged: Path) -> tuple[str, TensorChanges, Path]:
     """Convert the checkpoint of another program into a model folder."""
-    sentences = read_sentence_folder(source) if source.is_dir() else None
-    kind, moves = _read(sentences.network if sentences else source, staged)
+    layers = staged / "layers"
+    layers.mkdir()
+    unpickled = partial(_unpickled_layer, source, layers)
+    sentences = read_sentence_folder(source, unpickled=unpickled) if source.is_dir() else None
+    kind, moves = _read(
+        sentences.network if sentences else source, staged, incomplete=any(layers.iterdir())
+    )
     with _named_after(source, staged):
         model, tokenizer = load_model(staged)
     card = _card(source, kind, model)
@@ -190,6 +196,13 @@ def _to_bertsmith(source: Path, fresh: Path, staged: Path) -> tuple[str, TensorC
     if sentences:
         write_sentence_files(fresh, sentences, model.config.encoder)
     return kind, moves.then(_loaded(staged, fresh, model)), fresh
+
+
+def _unpickled_layer(source: Path, layers: Path, pickled: Path) -> Path:
+    """Write the pickled weights of a layer after pooling as safetensors, and return that file."""
+    out = layers / f"{pickled.parent.name}.safetensors"
+    unpickle([pickled], out, home=source)
+    return out
 
 
 def _to_tensorflow(source: Path, fresh: Path, staged: Path) -> tuple[str, TensorChanges, Path]:
@@ -204,8 +217,11 @@ def _to_tensorflow(source: Path, fresh: Path, staged: Path) -> tuple[str, Tensor
     return "a model folder", moves, staged / "back"
 
 
-def _read(source: Path, staged: Path) -> tuple[str, TensorChanges]:
-    """Return a description of a source; write it in the hub's layout to a folder."""
+def _read(source: Path, staged: Path, *, incomplete: bool) -> tuple[str, TensorChanges]:
+    """Return a description of a source; write it in the hub's layout to a folder.
+
+    A model folder is converted only if it is `incomplete`: a layer after its encoder is pickled.
+    """
     checkpoint = find_checkpoint(source)
     if checkpoint is not None:
         return "a TensorFlow checkpoint", read_checkpoint(checkpoint, staged)
@@ -219,7 +235,7 @@ def _read(source: Path, staged: Path) -> tuple[str, TensorChanges]:
     if files:
         return "pickled weights", read_pickled(files, staged)
     files = find_safetensors(source)
-    if is_model_folder and not vocabulary_above(source):
+    if is_model_folder and not (incomplete or vocabulary_above(source)):
         # its architecture must be known before it is called usable
         read_config(source)
         raise ModelFolderError(

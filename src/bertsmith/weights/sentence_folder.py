@@ -21,6 +21,7 @@ A module that we do not know is refused by its name; nothing that a file names i
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.core.files import name_is_taken, read_json, write_json
 from bertsmith.core.log import say
 from bertsmith.core.ownership import new_folder
+from bertsmith.core.printable import shell_word
 from bertsmith.network.config import EncoderConfig, VectorPooling
 from bertsmith.network.model import Model
 from bertsmith.network.pooling import ACTIVATIONS, AfterPooling, Dense, Truncation, UnitLength
@@ -105,11 +107,15 @@ class SentenceSettings:
         return self.prompts[name]
 
 
-def read_sentence_folder(folder: Path) -> SentenceSettings | None:
+def read_sentence_folder(
+    folder: Path, *, unpickled: Callable[[Path], Path] | None = None
+) -> SentenceSettings | None:
     """Return the settings of a sentence-transformers folder; None for another kind of folder.
 
-    A cross-encoder of the library is of another kind: it has a head in place of pooling. Raises
-    `ModelFolderError` for a folder that is damaged, or asks for what we do not follow.
+    A cross-encoder of the library is of another kind: it has a head in place of pooling.
+    `unpickled` returns a file of safetensors for one of pickled weights; without it they are
+    refused. Raises `ModelFolderError` for a folder that is damaged, or asks for what we do not
+    follow.
     """
     path = folder / MODULES_FILE
     if not path.is_file():
@@ -133,7 +139,8 @@ def read_sentence_folder(folder: Path) -> SentenceSettings | None:
     pool, width = _pooling(places[1] / "config.json", folder)
     after: list[AfterPooling] = []
     for kind, place in zip(kinds[2:], places[2:], strict=True):
-        after.append(_dense(place, folder, width) if kind == "Dense" else _unit(place, folder))
+        dense = kind == "Dense"
+        after.append(_dense(place, folder, width, unpickled) if dense else _unit(place, folder))
         width = getattr(after[-1], "outputs", width)
     longest, lowercase = _transformer(places[0], folder)
     prompts, default, features_kept, similarity = _of_texts(folder)
@@ -196,7 +203,9 @@ def _pooling(path: Path, folder: Path) -> tuple[tuple[VectorPooling, ...], int]:
     return tuple(POOLINGS[name] for name in names), width * len(names)
 
 
-def _dense(place: Path, folder: Path, width: int) -> Dense:
+def _dense(
+    place: Path, folder: Path, width: int, unpickled: Callable[[Path], Path] | None
+) -> Dense:
     path = _inside(place / "config.json", folder)
     config = _settings(path)
     _check_keys(config, path)
@@ -209,15 +218,24 @@ def _dense(place: Path, folder: Path, width: int) -> Dense:
             f"activation_function is {kind[:80]!r}", path, f"it can be {', '.join(ACTIVATIONS)}"
         )
     weights = place / "model.safetensors"
-    if (pickled := place / "pytorch_model.bin").is_file() and not weights.is_file():
+    pickled = place / "pytorch_model.bin"
+    if weights.is_file():
+        file = TensorFile(_inside(weights, folder))
+    elif not pickled.is_file():
+        raise _refused(
+            "has no model.safetensors",
+            place,
+            "fetch it, or use bertsmith convert where there is only a pytorch_model.bin",
+        )
+    elif unpickled is None:
         raise _refused(
             "holds pickled weights, which can run code when they are opened",
             pickled,
-            "save the folder again with sentence-transformers: SentenceTransformer(IN).save(OUT)",
+            f"convert the folder to safetensors with: bertsmith convert {shell_word(folder)} OUT",
         )
-    if not weights.is_file():
-        raise _refused("has no model.safetensors", place, "fetch the folder again")
-    file = TensorFile(_inside(weights, folder))
+    else:
+        weights = pickled
+        file = TensorFile(unpickled(_inside(pickled, folder)))
     sizes = (config.get("out_features"), config.get("in_features"))
     shapes: dict[str, object] = {"linear.weight": sizes}
     if config.get("bias", True):

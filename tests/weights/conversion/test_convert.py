@@ -9,9 +9,11 @@ import pytest
 import torch
 from transformers import BertConfig, BertForPreTraining, BertModel
 
+import bertsmith
 from bertsmith.cli.main import main
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.sentence_folder import read_sentence_folder
+from bounds import close_to_transformers
 from verbs import convert
 from weights.conversion import bundles
 from weights.conversion.reference import SIZES, arrays, google_config, varied, write_vocabulary
@@ -112,23 +114,95 @@ def test_weights_in_several_files_are_written_for_tensorflow(
 
 def test_a_pickled_folder_of_sentence_transformers(tmp_path: Path) -> None:
     source = tmp_path / "in"
-    write_vocabulary(source)
-    theirs = BertModel(BertConfig(**SIZES))
-    theirs.config.to_json_file(source / "config.json")
-    torch.save(theirs.state_dict(), source / "pytorch_model.bin")
-    modules = [
-        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
-        {"idx": 1, "name": "1", "path": "1_P", "type": "sentence_transformers.models.Pooling"},
-    ]
-    (source / "modules.json").write_text(json.dumps(modules))
-    (source / "sentence_bert_config.json").write_text('{"max_seq_length": 9}')
-    (source / "1_P").mkdir()
-    pooling = {"word_embedding_dimension": 32, "pooling_mode_max_tokens": True}
-    (source / "1_P" / "config.json").write_text(json.dumps(pooling))
+    pickled_sentence_folder(source)
     convert(source, tmp_path / "out")
     settings = read_sentence_folder(tmp_path / "out")
     assert settings is not None
     assert (settings.pool, settings.longest) == (("max",), 9)
+
+
+def pickled_sentence_folder(source: Path) -> BertModel:
+    """Write a pickled encoder with the module Pooling, and return the encoder."""
+    write_vocabulary(source)
+    theirs = varied(BertModel(BertConfig(**SIZES))).eval()
+    theirs.config.to_json_file(source / "config.json")
+    torch.save(theirs.state_dict(), source / "pytorch_model.bin")
+    (source / "sentence_bert_config.json").write_text('{"max_seq_length": 9}')
+    (source / "1_P").mkdir()
+    pooling = {"word_embedding_dimension": 32, "pooling_mode_max_tokens": True}
+    (source / "1_P" / "config.json").write_text(json.dumps(pooling))
+    write_modules(source, Transformer="", Pooling="1_P")
+    return theirs
+
+
+def write_modules(folder: Path, **places: str) -> None:
+    modules = [
+        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for n, (kind, path) in enumerate(places.items())
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+
+
+def add_pickled_dense(folder: Path) -> torch.nn.Linear:
+    """Add the module Dense as sentence-transformers saved it before it wrote safetensors."""
+    (folder / "2_Dense").mkdir()
+    linear = torch.nn.Linear(32, 7)
+    state = {f"linear.{name}": tensor for name, tensor in linear.state_dict().items()}
+    torch.save(state, folder / "2_Dense" / "pytorch_model.bin")
+    sizes = {"in_features": 32, "out_features": 7, "bias": True}
+    activation = {"activation_function": "torch.nn.modules.activation.Tanh"}
+    (folder / "2_Dense" / "config.json").write_text(json.dumps(sizes | activation))
+    write_modules(folder, Transformer="", Pooling="1_P", Dense="2_Dense")
+    return linear
+
+
+@pytest.mark.parametrize("encoder", ["pickled", "safetensors"])
+def test_a_pickled_layer_after_pooling(
+    tmp_path: Path, encoder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = tmp_path / "in", tmp_path / "out"
+    theirs = pickled_sentence_folder(source)
+    if encoder == "safetensors":
+        (source / "pytorch_model.bin").unlink()
+        theirs.save_pretrained(source)
+    linear = add_pickled_dense(source)
+    if encoder == "safetensors":
+        # what names the verb
+        assert main(["embed", str(source), "word1", "--out", str(tmp_path / "v.npy")]) == 2
+        assert f"bertsmith convert {source} OUT" in capsys.readouterr().err
+    convert(source, out)
+    ids = load_model(out)[1].encode(["the smith heats the iron"])[0]
+    tokenizer = load_model(out)[1]
+    read = torch.tensor([[tokenizer.cls_id, *ids, tokenizer.sep_id]])
+    with torch.no_grad():
+        expected = linear(theirs(read).last_hidden_state[0].amax(0)).tanh()
+    (vector,) = bertsmith.load(out, precision="fp32").embed(["the smith heats the iron"])
+    close_to_transformers(torch.as_tensor(vector), expected)
+
+
+def test_a_pickled_layer_that_would_run_code_runs_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, trace = tmp_path / "in", tmp_path / "trace"
+    pickled_sentence_folder(source)
+    add_pickled_dense(source)
+    torch.save({"linear.weight": Hostile(trace)}, source / "2_Dense" / "pytorch_model.bin")
+    assert main(["convert", str(source), str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert "2_Dense/pytorch_model.bin: asks for" in error
+    assert "nothing was run" in error
+    assert not trace.exists()
+    assert not (tmp_path / "out").exists()
+
+
+class Hostile:
+    """An object that writes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.path,)
 
 
 @pytest.mark.parametrize(

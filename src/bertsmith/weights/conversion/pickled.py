@@ -98,15 +98,18 @@ def read_pickled(files: Sequence[Path], folder: Path) -> TensorChanges:
     return moves
 
 
-def unpickle(files: Sequence[Path], out: Path, *, seconds: float = _SECONDS) -> Unpickled:
+def unpickle(
+    files: Sequence[Path], out: Path, *, home: Path | None = None, seconds: float = _SECONDS
+) -> Unpickled:
     """Write the tensors of pickled files as one safetensors file, in a process that has limits.
 
+    The files must be in the folder `home`, by default each in its own.
     Its memory is bounded by the size of the files, and so is its time, beginning with `seconds` of
     a core. `ModelFolderError` for a file that is damaged, asks for anything but tensors, or
     exceeds the limits; nothing that it asks for is run.
     """
     for path in files:
-        check_file(path, path.parent.resolve())
+        check_file(path, (home or path.parent).resolve())
     size = sum(path.stat().st_size for path in files)
     result = out.with_name(f"{out.name}.json")
     time = seconds + size / _BYTES_A_SECOND
