@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import torch
 from torch.nn.functional import gelu
-from transformers import BertConfig
+from transformers import CONFIG_MAPPING, BertConfig
 from transformers.activations import ACT2FN
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.network.config import Activation, ModelConfig, Positions
 from bertsmith.weights.config_json import HubConfig, architecture, hub_config
+from bertsmith.weights.formats.catalog import FORMATS, FormatName
 from bounds import close_to_transformers
 
 PLAIN: dict[str, Any] = {
@@ -78,6 +79,30 @@ def test_what_transformers_leaves_out_has_its_defaults(tmp_path: Path) -> None:
     assert config.heads == ("classify",)
     assert config.predicts("classify", 2) == "class"
     assert config.predicts("classify", 1) == "number"
+
+
+_SIZES: dict[str, dict[str, int]] = {
+    "distilbert": {"vocab_size": 99, "dim": 256, "n_layers": 4, "n_heads": 4, "hidden_dim": 37},
+    "modernbert": {"num_hidden_layers": 4},
+}
+
+
+@pytest.mark.parametrize("family", [name for name in FORMATS if name != "bertsmith"])
+def test_the_defaults_of_a_family_are_those_of_its_class(
+    tmp_path: Path, family: FormatName
+) -> None:
+    usual = {"vocab_size": 99, "hidden_size": 256, "num_hidden_layers": 4}
+    usual |= {"num_attention_heads": 4, "intermediate_size": 37}
+    sizes = usual | {"max_position_embeddings": 23} | _SIZES.get(family, {})
+    theirs = CONFIG_MAPPING[family](**sizes)
+    ours = read(tmp_path, sizes | {"model_type": family})
+    form = FORMATS[family]
+    stated = {name: getattr(theirs, key) for name, key in form.keys.items()}
+    stated |= {"longest": ours.encoder.longest, "groups": stated.get("groups")}
+    stated["activation"] = "gelu_tanh" if stated["activation"] == "gelu_new" else "gelu"
+    dropout = stated.pop("classifier_dropout")
+    assert {name: getattr(ours.encoder, name) for name in stated} == stated
+    assert ours.classifier_dropout == (ours.encoder.dropout if dropout is None else dropout)
 
 
 @pytest.mark.parametrize("formula", ["none", "tanh"])
