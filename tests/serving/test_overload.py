@@ -156,9 +156,15 @@ def steps(lowest: float, highest: float, shortest: float, longest: float) -> Spe
     return lambda now: speeds[bisect(times, now)]
 
 
+def steady(now: float) -> float:
+    """The speed of a machine that does nothing else."""
+    del now
+    return 7000.0
+
+
 # speeds, and the most that p99 may be, in budgets
 MACHINES: dict[str, tuple[Speed, float]] = {
-    "steady": (lambda now: 7000.0, 1.1),
+    "steady": (steady, 1.1),
     "by half within seconds": (steps(4000, 9500, 1, 8), 1.5),
     "slow from time to time": (lambda now: 4000.0 if now % 20 < 3 else 8000.0, 1.4),
     "half as fast from some time on": (lambda now: 8000.0 if now < 25 else 4000.0, 2.0),
@@ -199,6 +205,53 @@ def test_the_pace_is_that_of_slow_times() -> None:
         now += 0.1
         pace.learn(1000, 0.2, now, full=True)
     assert pace.seconds == pytest.approx(0.0002)
+
+
+class DyingWorker:
+    """A worker that ends at once, as where its model cannot be opened."""
+
+    def __init__(self, listener: Listener, loop: Loop) -> None:
+        loop.call_soon(listener.on_exit, self)
+
+    def send(self, message: Batch | Cancel) -> None:
+        """Do nothing."""
+
+    def kill(self) -> None:
+        """It has ended."""
+
+
+def test_models_that_could_not_be_opened_for_long_are_opened_at_last(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pause before the thousandth attempt exceeded all floats, and there was no further one."""
+
+    async def run(loop: Loop) -> None:
+        links: list[SimulatedWorker | DyingWorker] = []
+
+        def start(listener: Listener, lane: Lane) -> SimulatedWorker | DyingWorker:
+            del lane
+            away = 0 < loop.time() < 5500
+            link = DyingWorker(listener, loop) if away else SimulatedWorker(listener, loop, steady)
+            links.append(link)
+            return link
+
+        server = Gateway(LimitsConfig(), start, 1)
+        server.start()
+        await server.opened
+        await asyncio.sleep(1)
+        server.on_exit(links[0])
+        await asyncio.sleep(5400)
+        assert not server.ready
+        await asyncio.sleep(200)
+        assert server.ready
+        assert len((await server.ask(0, "classes", Inputs([TEXT]))).values) == 1
+        server.stop()
+        # it was neither given up nor tried all the time
+        assert 1024 < len(links) < 5500
+
+    with simulated(monkeypatch) as loop:
+        loop.run_until_complete(run(loop))
+    capsys.readouterr()
 
 
 class StuckWorker:

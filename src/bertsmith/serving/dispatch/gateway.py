@@ -29,7 +29,7 @@ from bertsmith.serving.config import LimitsConfig
 from bertsmith.serving.dispatch.jobs import Answers, Group, Job, Part, SentBatch, Worker
 from bertsmith.serving.dispatch.queue import QueueFull, TakenBatch, TokenQueue, TooLarge
 from bertsmith.serving.dispatch.throughput import SPECIALS, BodyTokens, ModelPace, ServerPace
-from bertsmith.serving.dispatch.workers import Link, Listener
+from bertsmith.serving.dispatch.workers import MAX_PAUSE, Link, Listener, pause_after
 from bertsmith.serving.messages import (
     Batch,
     Cancel,
@@ -56,7 +56,6 @@ _DEPTH = 2
 _ENCODED_FOR_ONE = 16
 # of the texts that wait as one, in a request of many: less than any batch, so that it stays full
 _PART_TOKENS, _PART_TEXTS = 128, 32
-_MAX_PAUSE = 5.0
 _OUT_OF_MEMORY = "it was killed, by the system perhaps, which was short of memory"
 _TICK = 1.0
 
@@ -444,7 +443,7 @@ class Gateway:
         if not worker_state.unused:
             say("a worker has died and is replaced")
             self.counts.restarts += 1
-        pause = 0.0 if worker_state.opened else min(2.0**self._failures, _MAX_PAUSE)
+        pause = 0.0 if worker_state.opened else pause_after(self._failures)
         self._failures += not worker_state.opened
         asyncio.get_running_loop().call_later(pause, self._replace, worker_state.lane)
 
@@ -456,7 +455,7 @@ class Gateway:
         except OSError as error:
             say(f"a worker cannot be started: {error.strerror}")
             self._failures += 1
-            asyncio.get_running_loop().call_later(_MAX_PAUSE, self._replace, lane)
+            asyncio.get_running_loop().call_later(MAX_PAUSE, self._replace, lane)
 
     def _of(self, link: Link) -> Worker | None:
         return next((worker for worker in self._workers if worker.link is link), None)

@@ -33,7 +33,14 @@ from bertsmith.serving.processes import (
 )
 
 _FORK_SERVER = "bertsmith.serving.models.fork_server"
-_MAX_PAUSE = 5.0
+MAX_PAUSE = 5.0
+"""Seconds before another attempt to start what has failed often."""
+
+
+def pause_after(failures: int) -> float:
+    """Return the seconds before another attempt, twice as many after each failure."""
+    # a server may fail for hours, and a power of thousands exceeds all floats
+    return min(2.0 ** min(failures, 10), MAX_PAUSE)
 
 
 class Listener(Protocol):
@@ -136,7 +143,7 @@ class ForkServer:
             await asyncio.to_thread(process.wait)
         if latest and self._once and not self._stopped:
             say("the process that holds the models has died and is replaced")
-            pause = 0.0 if opened else min(2.0**self._failures, _MAX_PAUSE)
+            pause = 0.0 if opened else pause_after(self._failures)
             self._failures += not opened
             asyncio.get_running_loop().call_later(pause, self._restart)
 
