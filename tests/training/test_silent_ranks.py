@@ -97,3 +97,24 @@ def test_ranks_are_watched_until_one_leaves(monkeypatch: pytest.MonkeyPatch) -> 
         assert polled.acquire(timeout=300)
     watch.leave()
     assert not watch._thread.is_alive()
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_a_rank_may_leave_while_its_thread_ends(
+    monkeypatch: pytest.MonkeyPatch, failed: bool
+) -> None:
+    """The thread closes the pipe by which it is woken, whose number may be another file then."""
+    monkeypatch.setattr(distribution, "_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(RankWatch, "_poll", lambda watch, ended, polls: None)
+    watch = RankWatch(DictStore(), 0, 1)
+    if failed:
+        watch._known.set()
+    leave = watch._left.set
+
+    def leave_and_be_slow() -> None:
+        leave()
+        watch._thread.join()
+
+    monkeypatch.setattr(watch._left, "set", leave_and_be_slow)
+    watch.leave()
+    assert not watch._thread.is_alive()

@@ -93,8 +93,9 @@ class RankWatch:
 
     def leave(self) -> None:
         """Stop watching; the other ranks will not treat this rank's exit as a failure."""
-        self._left.set()
+        # first: the thread closes the pipe once this rank has left
         os.write(self._waking, b"!")
+        self._left.set()
         self._thread.join()
         with suppress(distributed.DistError):
             self._store.set(f"left/{self._rank}", "1")
