@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import resource
+import signal
 import socket
 import sys
 import time
@@ -365,6 +366,23 @@ def test_a_server_answers_until_a_signal_ends_it(server: Started) -> None:
     assert "word1" not in "".join(server.said)
     with pytest.raises(httpx.ConnectError):
         httpx.get(server.url, timeout=PATIENCE)
+
+
+def test_requests_are_answered_while_a_balancer_may_not_have_noticed_yet(folder: Path) -> None:
+    with (
+        started(folder, "--precision", "fp32", "--drain-delay", "3600") as server,
+        httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
+    ):
+        assert client.get("/ready").status_code == 200
+        server.process.send_signal(signal.SIGTERM)
+        while client.get("/ready").status_code == 200:
+            pass
+        assert client.get("/ready").status_code == 503
+        assert client.get("/health").status_code == 200
+        assert client.post("/answer", json={"inputs": ["word1 [MASK]"]}).status_code == 200
+        # the second signal waits for nothing
+        assert server.end() == 0
+    assert server.said[-1] == "stopped\n"
 
 
 def test_a_model_is_tried_without_serving_it(
