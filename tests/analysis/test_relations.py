@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -134,8 +135,8 @@ def test_relations_are_found_as_a_plain_loop_finds_them(tmp_path: Path) -> None:
     ]
     figures = {item.name: item for item in annotation_figures(model, items).relations}
     hits: dict[str, NDArray[np.float64]] = {}
-    counts: dict[str, int] = {}
-    for tree in parsed:
+    counts: dict[str, NDArray[np.int64]] = {}
+    for half, tree in zip(itertools.cycle((0, 1)), parsed, strict=False):
         layers = frozenset(range(1, 4))
         with torch.no_grad():
             batch = pack([tree.split.ids], [tree.split.segments])
@@ -154,14 +155,20 @@ def test_relations_are_found_as_a_plain_loop_finds_them(tmp_path: Path) -> None:
                     ):
                         continue
                     for key in (name, ALL):
-                        found = hits.setdefault(key, np.zeros((2, 3, 4)))
-                        counts[key] = counts.get(key, 0) + (layer == 1 and head == 0)
+                        found = hits.setdefault(key, np.zeros((2, 2, 3, 4)))[half]
+                        words = counts.setdefault(key, np.zeros(2, int))
+                        words[half] += layer == 1 and head == 0
                         found[0, layer - 1, head] += best(w, own, dependent) == governor
                         found[1, layer - 1, head] += best(w, own, governor) == dependent
     assert figures.keys() == hits.keys()
     for name, relation in figures.items():
-        assert relation.count == counts[name], name
-        assert np.abs(relation.accuracy - hits[name] / counts[name]).max() < 1e-12
+        assert relation.count == counts[name].sum(), name
+        assert np.abs(relation.accuracy - hits[name].sum(0) / relation.count).max() < 1e-12
+        assert held_out_share(hits[name].astype(int), counts[name]) == pytest.approx(
+            relation.held_out, nan_ok=True
+        )
+    # of words in both halves
+    assert np.isfinite(figures[ALL].held_out)
     assert figures["nsubj"].count == 4
     # three of four subjects stand before their verb
     assert (figures["nsubj"].offset, figures["nsubj"].offset_accuracy) == (1, 1.0)
