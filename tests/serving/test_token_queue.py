@@ -98,6 +98,15 @@ def test_what_is_too_much_is_refused_whole() -> None:
     add(queue, "e", 5)
 
 
+def test_large_requests_have_no_room_where_small_ones_fill_the_queue() -> None:
+    queue: TokenQueue[str, str] = TokenQueue(100)
+    add(queue, "small", 95)
+    assert not queue.has_room(6, large=True)
+    with pytest.raises(QueueFull):
+        queue.add("a", [("large", 6)], deadline=NEVER, large=True)
+    queue.add("a", [("large", 5)], deadline=NEVER, large=True)
+
+
 def test_long_texts_wait_where_only_short_ones_are_taken() -> None:
     queue: TokenQueue[str, str] = TokenQueue(1000)
     for name, tokens in (("a", 50), ("b", 8), ("c", 60), ("d", 60)):
