@@ -184,3 +184,11 @@ def test_one_owner_at_a_time_on_a_disk_without_locks(
         process.wait()
     with RunFolder(tmp_path).owned():
         assert f"was left by process {process.pid}" in " ".join(capsys.readouterr().err.split())
+
+
+def test_who_owns_nothing_any_more_shows_no_sign_of_life(tmp_path: Path) -> None:
+    """Its file is closed, and the number may be that of another file."""
+    before = threading.active_count()
+    with ownership.owned(tmp_path / "lock", of=tmp_path):
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before
