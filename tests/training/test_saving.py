@@ -61,6 +61,15 @@ def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
         assert kept == {*newest, best_step} - {None}
 
 
+def test_a_step_of_nine_digits_is_newer_than_one_of_eight(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    for step in (99_999_999, 100_000_000):
+        checkpoints.save(checkpoint(step))
+    found = Checkpoints(tmp_path).load()
+    assert found is not None
+    assert found.state.step == 100_000_000
+
+
 def test_what_was_found_damaged_is_no_reason_to_prune_what_is_whole(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, keep=2)
     for step in (3, 5, 8):

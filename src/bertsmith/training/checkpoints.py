@@ -368,7 +368,9 @@ class Checkpoints:
             self._prune(state)
 
     def _step_folders(self) -> list[Path]:
-        return sorted(path for path in self.folder.glob("step-*") if _step(path) is not None)
+        # by number: a name of nine digits sorts before one of eight
+        steps = ((_step(path), path) for path in self.folder.glob("step-*"))
+        return [path for _, path in sorted((step, path) for step, path in steps if step is not None)]
 
     def _prune(self, state: State) -> None:
         """Delete what is neither among the newest nor the best, and what is known to be damaged."""

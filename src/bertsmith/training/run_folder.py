@@ -342,7 +342,9 @@ class RunFolder:
     def _resume_hint(self) -> str:
         if not self._run.exists():
             return "give the same command again"
-        newest = max(self.checkpoints.glob("step-*"), default=None)
+        # by number: names have eight digits or more
+        names = self.checkpoints.glob("step-*")
+        newest = max(names, key=lambda path: (len(path.name), path.name), default=None)
         start = "with what is saved" if newest is None else f"from {newest.name}"
         return f"give the same command again: it resumes {start}"
 
