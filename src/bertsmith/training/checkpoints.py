@@ -369,8 +369,9 @@ class Checkpoints:
 
     def _step_folders(self) -> list[Path]:
         # by number: a name of nine digits sorts before one of eight
-        steps = ((_step(path), path) for path in self.folder.glob("step-*"))
-        return [path for _, path in sorted((step, path) for step, path in steps if step is not None)]
+        found = ((_step(path), path) for path in self.folder.glob("step-*"))
+        numbered = sorted((step, path) for step, path in found if step is not None)
+        return [path for _, path in numbered]
 
     def _prune(self, state: State) -> None:
         """Delete what is neither among the newest nor the best, and what is known to be damaged."""
