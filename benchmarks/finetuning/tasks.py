@@ -9,7 +9,8 @@ from typing import Any
 
 from bertsmith.engine.devices import best_device, training_precision
 from bertsmith.recipes.finetune.config import FinetuneSettings
-from bertsmith.recipes.finetune.inputs import LabelledData, split
+from bertsmith.recipes.finetune.inputs import LabelledData
+from bertsmith.recipes.finetune.splitting import split
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.glue import GLUE
 from bertsmith.tasks.table import TASKS

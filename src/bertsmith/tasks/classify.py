@@ -53,6 +53,7 @@ from bertsmith.tasks.whole_texts import (
     check_rows,
     encode_texts,
     same_text,
+    shared_text,
     text_inputs,
     text_reader,
 )
@@ -224,6 +225,7 @@ CLASSIFY = Task(
         picked=_picked,
     ),
     identity=same_text,
+    clusters=shared_text,
     stratum=class_of,
     answers=Answers(
         encode=encode_texts,

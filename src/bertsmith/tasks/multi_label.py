@@ -39,6 +39,7 @@ from bertsmith.tasks.whole_texts import (
     describe_texts,
     encode_texts,
     same_text,
+    shared_text,
     text_inputs,
     text_reader,
 )
@@ -219,6 +220,7 @@ MULTI_LABEL = Task(
         names=_names, of_row=labels_of, check=partial(check_rows, labels_of), picked=_picked
     ),
     identity=same_text,
+    clusters=shared_text,
     stratum=_stratum,
     answers=Answers(encode=encode_texts, outputs=label_probabilities, record=_record, keys=_keys),
     learning=Learning(targets=_targets, objective=_objective, weighs=True),

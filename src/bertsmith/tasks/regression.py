@@ -39,6 +39,7 @@ from bertsmith.tasks.whole_texts import (
     check_rows,
     encode_texts,
     same_text,
+    shared_text,
     text_inputs,
     text_reader,
 )
@@ -217,6 +218,7 @@ REGRESSION = Task(
     reader=text_reader("number"),
     labels=Labelling(names=_names, fixed=NUMBER, check=partial(check_rows, None)),
     identity=same_text,
+    clusters=shared_text,
     answers=Answers(
         encode=encode_texts, outputs=text_outputs, decode=decode_number, record=_record, keys=_keys
     ),

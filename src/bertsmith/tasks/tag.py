@@ -468,9 +468,9 @@ def _identity(row: Tagged) -> Hashable:
 
 
 def _clusters(rows: Sequence[Tagged]) -> list[Hashable]:
-    """Return the documents of rows; their texts where no file is divided into documents."""
+    """Return the documents of rows; their texts where no file has documents of several rows."""
     documents = {(row.source, row.document) for row in rows}
-    if len(documents) == len({row.source for row in rows}):
+    if len(documents) in (len({row.source for row in rows}), len(rows)):
         return list(map(_identity, rows))
     return [(row.source, row.document) for row in rows]
 

@@ -409,7 +409,7 @@ class Task(Generic[R]):
     """The key that rows share if they must not be on both sides of a split."""
     clusters: Callable[[Sequence[R]], Sequence[Hashable]] | None = None
     """The keys of rows that share one if they are no independent evidence, as the sentences of one
-    document are not; None for their identities."""
+    document are not; None for their identities. Dev is cut by them where it can be."""
     question_key: Callable[[R], Hashable] | None = None
     """The key of all that a row asks, without its label; None where that is its identity."""
     stratum: Callable[[R], str] = _no_text

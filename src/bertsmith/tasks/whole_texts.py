@@ -60,6 +60,27 @@ def same_text(row: Example) -> Hashable:
     return folded(row.text), None if row.text_pair is None else folded(row.text_pair)
 
 
+# fewer clusters than about 30 make intervals too narrow (Cameron, Gelbach and Miller 2008)
+_FEWEST_SHARED = 30
+
+
+def shared_text(rows: Sequence[Example]) -> list[Hashable]:
+    """Return the text that each pair shares with most others, as candidates share a question.
+
+    That is the side with fewer distinct texts, of those with at least 30: fewer are a constant
+    question or a handful of classes. Pairs are not linked by either side, as that would make one
+    cluster of most of QQP. Texts and pairs without such a side keep their identities.
+    """
+    identities = [same_text(row) for row in rows]
+    if any(row.text_pair is None for row in rows):
+        return identities
+    sides = [[folded(row.text) for row in rows], [folded(row.text_pair or "") for row in rows]]
+    sizes = [len(set(side)) for side in sides]
+    shared = [side for side, size in enumerate(sizes) if size >= _FEWEST_SHARED]
+    side = min(shared, key=sizes.__getitem__, default=None)
+    return identities if side is None else list(sides[side])
+
+
 def encode_texts(
     tokenizer: Tokenizer, rows: Sequence[Example], limits: ReadingLimits
 ) -> EncodedExamples:

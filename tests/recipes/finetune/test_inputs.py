@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import ExampleError
-from bertsmith.recipes.finetune.inputs import hash_of, split
+from bertsmith.recipes.finetune.inputs import hash_of
+from bertsmith.recipes.finetune.splitting import split
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.labels import check_labels, order_labels
 from bertsmith.tasks.rank import RANK

@@ -6,7 +6,6 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -19,11 +18,11 @@ from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.files import FileState, file_hash, text_hash, unreadable
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted
-from bertsmith.core.streams import Purpose, permutation, stream
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.flops import Work, training_flops
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.config import FinetuneSettings
+from bertsmith.recipes.finetune.splitting import split
 from bertsmith.recipes.resources import free_memory, layer_activations
 from bertsmith.reports.model_card import note_on_format
 from bertsmith.tasks.classify import CLASSIFY
@@ -89,45 +88,6 @@ def read_labelled(
     measured = list(pick_classes(task, measured, reading.columns, known=tuple(every)))
     task.labels.check(rows, measured, labels)
     return LabelledData(task=task, labels=labels, train=rows, dev=measured, dev_is_cut=False)
-
-
-def split(task: Task[R], rows: Sequence[R], share: float, seed: int) -> tuple[list[R], list[R]]:
-    """Hold out a share of each stratum, determined by the seed; both parts keep their order.
-
-    Rows of one identity stay on one side, and no stratum is held out completely. If every such
-    group is larger than the share, the smallest one is held out.
-    """
-    strata: dict[str, dict[Hashable, list[int]]] = {}
-    stratum_of: dict[Hashable, str] = {}
-    for index, row in enumerate(rows):
-        identity = task.identity(row)
-        stratum = stratum_of.setdefault(identity, task.stratum(row))
-        strata.setdefault(stratum, {}).setdefault(identity, []).append(index)
-    wanted = max(1, round(share * len(rows)))
-    held_out: set[int] = set()
-    passed = 0
-    for number, stratum in enumerate(sorted(strata)):
-        groups = list(strata[stratum].values())
-        passed += sum(map(len, groups))
-        # cumulative over the strata, so that what rounding takes from one goes to the next
-        goal = math.floor(wanted * passed / len(rows) + 0.5)
-        key = stream(Purpose.DEV_SPLIT, seed, number)
-        order = permutation(len(groups), key)
-        for group in order[:-1]:
-            if len(held_out) + len(groups[group]) <= goal:
-                held_out.update(groups[group])
-    if not held_out:
-        several = [list(groups.values()) for groups in strata.values() if len(groups) > 1]
-        fewest: list[int] = min(chain(*several), key=len, default=[])
-        held_out.update(fewest)
-    if not held_out:
-        raise ExampleError(
-            f"has too few {task.unit} ({len(rows)}) to hold some out",
-            where=rows[0].source,
-            remedy="give more, or a file with --dev",
-        )
-    train_rows = [row for index, row in enumerate(rows) if index not in held_out]
-    return train_rows, [rows[index] for index in sorted(held_out)]
 
 
 def contradictions(data: LabelledData[Any]) -> int:

@@ -1,0 +1,112 @@
+"""The cut of labelled rows into train and dev.
+
+Copies of a text never lie on both sides. Rows of one document, or pairs that share a text, stay on
+one side too: what recurs in them, such as names, would be known from train. Copies may link all of
+these (a dateline most documents of a newspaper), so groups are cut first, and rows of dev that have
+copies in train join them there: they bring nothing new to train.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from itertools import chain
+from typing import TypeVar
+
+from bertsmith.core.errors import ExampleError
+from bertsmith.core.log import say
+from bertsmith.core.printable import counted
+from bertsmith.core.streams import Purpose, permutation, stream
+from bertsmith.tasks.task import Row, Task
+
+R = TypeVar("R", bound=Row)
+# a part that groups leave further off the share is cut row by row
+_MOST_OFF = 2
+
+
+def split(task: Task[R], rows: Sequence[R], share: float, seed: int) -> tuple[list[R], list[R]]:
+    """Hold out a share of each stratum, determined by the seed; both parts keep their order.
+
+    Rows of one identity stay on one side, and no stratum is held out completely. If every such
+    group is larger than the share, the smallest one is held out. Where a task knows `clusters`,
+    these stay on one side too, unless that leaves less than half the share or more than twice as
+    much. Says what was done with clusters. Raises `ExampleError` for too few rows.
+    """
+    identities = [task.identity(row) for row in rows]
+    clusters = identities if task.clusters is None else list(task.clusters(rows))
+    held_out = set[int]()
+    if len(set(clusters)) < len(set(identities)):
+        held_out = _held_out_clusters(task, rows, (identities, clusters), share, seed)
+    if not held_out:
+        held_out = _held_out(task, rows, identities, share, seed)
+    if not held_out:
+        raise ExampleError(
+            f"has too few {task.unit} ({len(rows)}) to hold some out",
+            where=rows[0].source,
+            remedy="give more, or a file with --dev",
+        )
+    train_rows = [row for index, row in enumerate(rows) if index not in held_out]
+    return train_rows, [rows[index] for index in sorted(held_out)]
+
+
+def _held_out_clusters(
+    task: Task[R],
+    rows: Sequence[R],
+    keys: tuple[Sequence[Hashable], Sequence[Hashable]],
+    share: float,
+    seed: int,
+) -> set[int]:
+    """Return the rows of whole clusters but those with copies in train; none if too far off.
+
+    `keys` are the identities and the clusters of the rows.
+    """
+    identities, clusters = keys
+    drawn = _held_out(task, rows, clusters, share, seed)
+    in_train = {key for index, key in enumerate(identities) if index not in drawn}
+    held_out = {index for index in drawn if identities[index] not in in_train}
+    wanted = _wanted(rows, share)
+    if not wanted <= _MOST_OFF * len(held_out) <= _MOST_OFF**2 * wanted:
+        say(
+            f"warning: the {task.unit} are of groups (of one document or text) too large, or too "
+            "much alike, to be held out whole: dev has some of groups that are also in train"
+        )
+        return set()
+    groups = len({clusters[index] for index in held_out})
+    note = f"dev is cut by document or shared text: {counted(groups, 'group')} held out whole"
+    if copies := len(drawn) - len(held_out):
+        note += f", but for {copies:,} {task.unit} with copies in train, which joined them there"
+    say(note)
+    return held_out
+
+
+def _wanted(rows: Sequence[object], share: float) -> int:
+    return max(1, round(share * len(rows)))
+
+
+def _held_out(
+    task: Task[R], rows: Sequence[R], keys: Sequence[Hashable], share: float, seed: int
+) -> set[int]:
+    """Return the indices of a share of the rows, those of one key together; none if too few."""
+    strata: dict[str, dict[Hashable, list[int]]] = {}
+    stratum_of: dict[Hashable, str] = {}
+    for index, row in enumerate(rows):
+        key = keys[index]
+        stratum = stratum_of.setdefault(key, task.stratum(row))
+        strata.setdefault(stratum, {}).setdefault(key, []).append(index)
+    wanted = _wanted(rows, share)
+    held_out: set[int] = set()
+    passed = 0
+    for number, stratum in enumerate(sorted(strata)):
+        groups = list(strata[stratum].values())
+        passed += sum(map(len, groups))
+        # cumulative over the strata, so that what rounding takes from one goes to the next
+        goal = math.floor(wanted * passed / len(rows) + 0.5)
+        order = permutation(len(groups), stream(Purpose.DEV_SPLIT, seed, number))
+        for group in order[:-1]:
+            if len(held_out) + len(groups[group]) <= goal:
+                held_out.update(groups[group])
+    if not held_out:
+        several = [list(groups.values()) for groups in strata.values() if len(groups) > 1]
+        fewest: list[int] = min(chain(*several), key=len, default=[])
+        held_out.update(fewest)
+    return held_out
