@@ -23,7 +23,7 @@ from bertsmith.network.model import build_model
 from bertsmith.recipes import precision_gate
 from bertsmith.recipes import quantize as quantizing
 from bertsmith.recipes.precision_gate import (
-    Measurement,
+    MeasuredPrecision,
     by_precision,
     difference_of_precisions,
     loss_note,
@@ -69,9 +69,9 @@ def timed(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], lost: floa
     """Let the precisions take these times, and int8 lose so many points more."""
     measured = precision_gate.measure_precisions
 
-    def instead(*values: Any) -> list[Measurement]:  # noqa: ANN401
+    def instead(*values: Any) -> list[MeasuredPrecision]:  # noqa: ANN401
         return [
-            Measurement(
+            MeasuredPrecision(
                 precision=measurement.precision,
                 seconds=seconds[measurement.precision],
                 scores={
@@ -134,7 +134,7 @@ def test_another_model_than_the_one_that_was_measured_is_not_copied(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def refuse_nothing(measured: Sequence[Measurement]) -> None:
+    def refuse_nothing(measured: Sequence[MeasuredPrecision]) -> None:
         model, tokenizer = load_model(tmp_path / "model")
         save_model(tmp_path / "model", build_model(model.config, seed=3), tokenizer)
 
@@ -184,8 +184,8 @@ def test_a_slower_or_worse_one_is_refused_with_the_table(
     assert not (tmp_path / "out").exists()
 
 
-def of(precision: Any, seconds: float, score: float) -> Measurement:  # noqa: ANN401
-    return Measurement(precision=precision, seconds=seconds, scores={"accuracy": score})
+def of(precision: Any, seconds: float, score: float) -> MeasuredPrecision:  # noqa: ANN401
+    return MeasuredPrecision(precision=precision, seconds=seconds, scores={"accuracy": score})
 
 
 @pytest.mark.parametrize(
@@ -221,8 +221,10 @@ def test_the_gate(bf16: float, int8: float, score: float, message: str | None) -
 def test_the_gate_of_vectors(scores: dict[str, float], message: str | None) -> None:
     exact = {"spearman": 0.9, "cosine": 1.0, "worst_cosine": 1.0}
     measured = [
-        Measurement(precision="fp32", seconds=2.0, scores={name: exact[name] for name in scores}),
-        Measurement(precision="int8", seconds=1.0, scores=scores),
+        MeasuredPrecision(
+            precision="fp32", seconds=2.0, scores={name: exact[name] for name in scores}
+        ),
+        MeasuredPrecision(precision="int8", seconds=1.0, scores=scores),
     ]
     if message is None:
         refuse_slow_or_worse(measured)
@@ -272,7 +274,7 @@ def test_texts_are_read_with_the_columns_of_the_user_or_of_training(
         save_model(tmp_path / "model", model, tokenizer)
     asked: list[str] = []
 
-    def measured(*values: Any) -> list[Measurement]:  # noqa: ANN401
+    def measured(*values: Any) -> list[MeasuredPrecision]:  # noqa: ANN401
         asked.extend(request.example.text for request in values[1].timed)
         return [of("fp32", 1.0, 0.9), of("int8", 2.0, 0.9)]
 
@@ -320,8 +322,8 @@ def test_a_loss_is_told_with_what_other_rows_might_have_shown(wrong: int, told: 
     exact = score_answers(CLASSIFY, rows, list(shares), labels)
     small = score_answers(CLASSIFY, rows, [*(1 - shares[:wrong]), *shares[wrong:]], labels)
     measured = [
-        Measurement(precision="fp32", seconds=2.0, scores=exact.scores),
-        Measurement(
+        MeasuredPrecision(precision="fp32", seconds=2.0, scores=exact.scores),
+        MeasuredPrecision(
             precision="int8", seconds=1.0, scores=small.scores,
             difference=difference_of_precisions(CLASSIFY, labels, small, exact),
         ),

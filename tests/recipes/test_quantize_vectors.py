@@ -22,7 +22,7 @@ from bertsmith.network.model import Model, build_model
 from bertsmith.network.pooling import UnitLength
 from bertsmith.recipes import precision_gate
 from bertsmith.recipes import quantize as quantizing
-from bertsmith.recipes.precision_gate import Measurement, cosines
+from bertsmith.recipes.precision_gate import MeasuredPrecision, cosines
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import QUANTIZED_FILE, save_model
 from bertsmith.weights.sentence_folder import SentenceSettings, write_sentence_files
@@ -51,7 +51,7 @@ def command(
     """Saves the model as a sentence-transformers folder and quantises it, in a time that counts."""
     measure = precision_gate.measure_precisions
 
-    def timed(*values: Any) -> list[Measurement]:  # noqa: ANN401
+    def timed(*values: Any) -> list[MeasuredPrecision]:  # noqa: ANN401
         found = measure(*values)
         return [replace(result, seconds=3.0 - place) for place, result in enumerate(found)]
 

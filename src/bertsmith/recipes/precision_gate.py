@@ -48,7 +48,7 @@ from bertsmith.tasks.uncertainty import (
     score_of_resamples,
     units_of,
 )
-from bertsmith.tasks.whole_texts import same_text
+from bertsmith.tasks.whole_texts import shared_text
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -69,7 +69,7 @@ _CHARACTERS = 2**24
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measurement:
+class MeasuredPrecision:
     """One precision: its speed on the user's texts, and how good it is."""
 
     precision: Number
@@ -193,7 +193,7 @@ class VectorGate:
 
     def _difference(self, cosines: NDArray[np.float64], exact: NDArray[np.float64]) -> Difference:
         """Return the difference of Spearman's correlations of two precisions, over the pairs."""
-        true, clusters = numbers_of(self.pairs), Clusters(list(map(same_text, self.pairs)))
+        true, clusters = numbers_of(self.pairs), Clusters(shared_text(self.pairs))
         first, second = (partial(_correlation_of_resample, true, side) for side in (cosines, exact))
         return paired_difference(first, second, clusters, None, resamples=RESAMPLES)
 
@@ -359,7 +359,7 @@ def _numbered_pairs(file: Path, reading: Reading) -> list[Example]:
     return rows
 
 
-def measure_precisions(predictors: Predictors, gate: Gate) -> list[Measurement]:
+def measure_precisions(predictors: Predictors, gate: Gate) -> list[MeasuredPrecision]:
     """Measure predictors, in turns so that other work on the machine slows all alike."""
     scores = gate.scores(predictors)
     seconds: list[list[float]] = [[] for _ in predictors]
@@ -370,7 +370,7 @@ def measure_precisions(predictors: Predictors, gate: Gate) -> list[Measurement]:
             if repetition:
                 times.append(time.perf_counter() - started)
     return [
-        Measurement(
+        MeasuredPrecision(
             precision=precision,
             seconds=statistics.median(times),
             scores=scored,
@@ -380,7 +380,7 @@ def measure_precisions(predictors: Predictors, gate: Gate) -> list[Measurement]:
     ]
 
 
-def refuse_slow_or_worse(measured: Sequence[Measurement], verb: str = "answer") -> None:
+def refuse_slow_or_worse(measured: Sequence[MeasuredPrecision], verb: str = "answer") -> None:
     """Raise `ConfigError` unless int8, measured last, is the fastest and as good as fp32.
 
     `verb` is the advised command for another precision.
@@ -412,7 +412,7 @@ def refuse_slow_or_worse(measured: Sequence[Measurement], verb: str = "answer") 
         )
 
 
-def _refuse_distant(small: Measurement, other: str) -> None:
+def _refuse_distant(small: MeasuredPrecision, other: str) -> None:
     """Raise `ConfigError` for vectors that are too far from those of fp32."""
     mean, worst = small.scores["cosine"], small.scores["worst_cosine"]
     if mean < MIN_COSINE:
@@ -423,7 +423,7 @@ def _refuse_distant(small: Measurement, other: str) -> None:
         )
 
 
-def show_measurements(measured: Sequence[Measurement], gate: Gate) -> None:
+def show_measurements(measured: Sequence[MeasuredPrecision], gate: Gate) -> None:
     """Print the table."""
     head, *rows = table_rows(measured, gate)
     console.print(table_of(head, rows, lined=False))
@@ -432,7 +432,7 @@ def show_measurements(measured: Sequence[Measurement], gate: Gate) -> None:
         say(note)
 
 
-def loss_note(measured: Sequence[Measurement]) -> str:
+def loss_note(measured: Sequence[MeasuredPrecision]) -> str:
     """Return the difference of int8 from fp32 with its interval; "" where there is no score."""
     small = measured[-1]
     if (difference := small.difference) is None:
@@ -447,7 +447,7 @@ def loss_note(measured: Sequence[Measurement]) -> str:
     return note
 
 
-def table_rows(measured: Sequence[Measurement], gate: Gate) -> list[list[str]]:
+def table_rows(measured: Sequence[MeasuredPrecision], gate: Gate) -> list[list[str]]:
     """Return the cells of the table, those of its head first."""
     names = list(measured[0].scores)
     head = ["", f"{counted(len(gate.timed), 'text')}, ms", *map(score_label, names)]
@@ -462,12 +462,12 @@ def table_rows(measured: Sequence[Measurement], gate: Gate) -> list[list[str]]:
     return [head, *rows]
 
 
-def _shown(measured: Measurement, name: str) -> str:
+def _shown(measured: MeasuredPrecision, name: str) -> str:
     value = measured.scores[name]
     return f"{value:.5f}" if name.endswith("cosine") else f"{percent(value)} %"
 
 
-def by_precision(measured: Sequence[Measurement]) -> dict[str, Any]:
+def by_precision(measured: Sequence[MeasuredPrecision]) -> dict[str, Any]:
     """Return seconds, scores and differences from fp32 as plain JSON values."""
     return {
         measurement.precision: {"seconds": measurement.seconds, "scores": measurement.scores}

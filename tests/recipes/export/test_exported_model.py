@@ -26,7 +26,7 @@ from bertsmith.recipes.export.config import ExportConfig
 from bertsmith.recipes.export.graph import PaddedModel
 from bertsmith.recipes.export.recipe import read_int8_gate
 from bertsmith.recipes.export.runtimes import Arrays, ExportedModel, compare, open_onnx
-from bertsmith.recipes.precision_gate import Measurement
+from bertsmith.recipes.precision_gate import MeasuredPrecision
 from bertsmith.recipes.predict.recipe import answer_rows, open_rows
 from bertsmith.tasks.answering import TaskAnswering, answering_of
 from bertsmith.tasks.config import AnsweringConfig, Reading
@@ -164,7 +164,7 @@ def test_int8_vectors_are_written_where_they_are_faster_and_near(
     command = ["export", str(tmp_path / "model"), "--to", "onnx", *options, "--out"]
     measure, shift = precision_gate.measure_precisions, 0.0
 
-    def timed(*values: Any) -> list[Measurement]:  # noqa: ANN401
+    def timed(*values: Any) -> list[MeasuredPrecision]:  # noqa: ANN401
         exact, small = measure(*values)
         assert 0.99 < small.scores["worst_cosine"] < small.scores["cosine"] < 1
         cosine = small.scores["cosine"] - shift
@@ -204,7 +204,7 @@ def test_int8_is_written_where_it_is_faster_and_as_good(
     command = ["export", str(tmp_path / "model"), "--to", "transformers.js", *options, "--out"]
     measure = precision_gate.measure_precisions
 
-    def timed(*values: Any) -> list[Measurement]:  # noqa: ANN401
+    def timed(*values: Any) -> list[MeasuredPrecision]:  # noqa: ANN401
         exact, small = measure(*values)
         # of labels that this model barely tells apart some change
         return [replace(exact, seconds=3.0), replace(small, seconds=seconds, scores=exact.scores)]

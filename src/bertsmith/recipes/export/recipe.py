@@ -42,7 +42,7 @@ from bertsmith.recipes.export.runtimes import (
 )
 from bertsmith.recipes.precision_gate import (
     Gate,
-    Measurement,
+    MeasuredPrecision,
     by_precision,
     judged_answering,
     loss_note,
@@ -256,7 +256,9 @@ def read_int8_gate(
     return read_gate(answering, model, config.calibrate, config.dev, config.reading)
 
 
-def _add_int8(config: ExportConfig, gate: Gate, source: Source, exact: Path) -> list[Measurement]:
+def _add_int8(
+    config: ExportConfig, gate: Gate, source: Source, exact: Path
+) -> list[MeasuredPrecision]:
     """Write the int8 variant of a file beside it, and return what was measured of both.
 
     onnxruntime quantises the weights by output, and what goes into each product by a scale for all
