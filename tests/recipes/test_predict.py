@@ -77,6 +77,29 @@ def test_json_on_standard_input_is_said_to_be_read_as_text(
     assert [json.loads(line)["text"] for line in told.out.splitlines()][1] == '{"text": "bad"}'
 
 
+@pytest.mark.parametrize(
+    ("first", "kind"),
+    [
+        ("id,text", "CSV"), ('"Text","Label"', "CSV"), ("sentence\tlabel", "TSV"),
+        ("text,my own column", ""), ("a good text, a body, and more", ""), ("text", ""),
+    ],
+)  # fmt: skip
+def test_a_table_on_standard_input_is_said_to_be_read_as_text(
+    first: str,
+    kind: str,
+    classifier: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    typed(monkeypatch, f"{first}\nword1 good\n".encode())
+    predict(PredictConfig(model=classifier, format="jsonl"))
+    told = capsys.readouterr()
+    warning = f"standard input looks like {kind}, but its lines are read as texts"
+    assert told.err.count(warning) == (kind != "")
+    assert ("looks like" in told.err) == (kind != "")
+    assert len(told.out.splitlines()) == 2
+
+
 def test_a_model_of_several_numbers_is_refused_in_place_of_the_first_being_given(
     base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from bertsmith.core.pipes import standard_input_bytes
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.config import AUTO, UTF8, Columns, codec_named
 from bertsmith.text.encodings import OPTION, is_wide
+from bertsmith.text.examples.columns import USUAL_NAMES
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.reading import has_labels, read_examples
 from bertsmith.text.opening import ESCAPED, MAX_LINE_LENGTH, TextFile, kind_of
@@ -117,16 +118,25 @@ def standard_input(
             raise error
         if line == 1:
             text = text.removeprefix("\ufeff")
-            _warn_of_json(text.strip())
+            _warn_of_columns(text.strip())
         yield line, text
 
 
-def _warn_of_json(first: str) -> None:
-    """Say that lines of JSON are not taken apart, if the first line of the input is one."""
+def _warn_of_columns(first: str) -> None:
+    """Say that columns are not taken apart, if the first line is JSON or the header of a table."""
+    kind = ""
     if first.startswith('{"') and first.endswith("}"):
+        kind = "JSONL"
+    for delimiter, name in (("\t", "TSV"), (",", "CSV")):
+        cells = [cell.strip().strip('"').casefold() for cell in first.split(delimiter)]
+        named = USUAL_NAMES.intersection(cells)
+        # a text may have one of the names between commas
+        if len(cells) > 1 and (len(named) > 1 or (named and all(" " not in c for c in cells))):
+            kind = kind or name
+    if kind:
         say(
-            f"warning: {STANDARD_INPUT} looks like JSONL, but its lines are read as texts: "
-            "for its columns, give a .jsonl file"
+            f"warning: {STANDARD_INPUT} looks like {kind}, but its lines are read as texts: "
+            f"for its columns, give a .{kind.lower()} file"
         )
 
 
