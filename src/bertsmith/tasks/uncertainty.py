@@ -7,7 +7,7 @@ agree."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -231,6 +231,19 @@ def of_best(difference: Difference, baselines: int) -> Difference:
     """
     p = min(1.0, baselines * difference.p) if difference.points < 0 else difference.p
     return replace(difference, p=p, baselines=baselines)
+
+
+def holm(differences: Mapping[str, Difference]) -> dict[str, Difference]:
+    """Return differences with p-values corrected for their number (Holm 1979), in their order.
+
+    Of five that are none, one is significant at 5 % in up to 23 % of the cases otherwise.
+    """
+    corrected, largest = dict(differences), 0.0
+    for rank, name in enumerate(sorted(differences, key=lambda name: differences[name].p)):
+        p = min(1.0, (len(differences) - rank) * differences[name].p)
+        largest = max(largest, p)
+        corrected[name] = replace(differences[name], p=largest)
+    return corrected
 
 
 def mcnemar_of(task: Task[Any], first: Evidence, second: Evidence) -> McNemar | None:

@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import ttest_ind
 
 from bertsmith.recipes.distil.report import Contender, conclusions, degenerate_notes
-from bertsmith.tasks.uncertainty import Difference
+from bertsmith.tasks.uncertainty import Difference, holm
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,12 @@ def test_students_that_predict_the_same_for_every_row_are_named() -> None:
     minilm, plain = degenerate_notes({"minilm": [True], "tinybert": [False], "plain": [True, True]})
     assert minilm.startswith("minilm: 1 of 1 seed predicts the same for every row: give more --epo")
     assert plain.startswith("plain: 2 of 2 seeds predict the same for every row")
+
+
+def test_several_methods_are_corrected_for_their_number() -> None:
+    """The example of three tests, by hand: 3 x 0.01, 2 x 0.03, and no less for 0.04."""
+    values = {"a": 0.04, "b": 0.01, "c": 0.03}
+    found = holm({n: Difference(points=0.1, low=0.01, high=0.2, p=p) for n, p in values.items()})
+    assert list(found) == ["a", "b", "c"]
+    assert [found[name].p for name in found] == pytest.approx([0.06, 0.03, 0.06])
+    assert [found[name].certain for name in found] == [False, True, False]

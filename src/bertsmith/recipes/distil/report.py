@@ -137,6 +137,8 @@ def conclusions(
             line += f", {100 * points / gap:.0f} % of the {100 * gap:.2f} points to the teacher"
         if difference.contradicts_interval:
             line += f"; it may still be luck by the stricter of two tests, p = {difference.p:.2g}"
+            if len(methods) > 1:
+                line += f", corrected for {len(methods)} methods (Holm)"
         elif not difference.certain or abs(points) <= difference.margin(seed_margin):
             line += "; it may well be luck"
         lines.append(line)

@@ -91,7 +91,7 @@ from bertsmith.recipes.predict.reading import reading_as_trained
 from bertsmith.recipes.resources import parameters
 from bertsmith.tasks.answering import measure, task_predictor
 from bertsmith.tasks.task import clusters_of
-from bertsmith.tasks.uncertainty import Difference, difference_of
+from bertsmith.tasks.uncertainty import Difference, difference_of, holm
 from bertsmith.training.run_folder import RunFolder, read_record, write_record
 from bertsmith.weights.folder import load_model, read_config
 from bertsmith.weights.tensors import weights_hash
@@ -542,7 +542,10 @@ class _Distillation:
         return tuple(contenders)
 
     def _differences(self, results: dict[str, list[TrialResult]]) -> dict[str, Difference]:
-        """Return the difference of each method from the plain student on resampled dev rows."""
+        """Return the difference of each method from the plain student on resampled dev rows.
+
+        The p-values are corrected for the number of methods.
+        """
         if PLAIN not in results:
             return {}
         data = self.prepared.data
@@ -552,7 +555,9 @@ class _Distillation:
         }
         plain = evidence.pop(PLAIN)
         clusters = clusters_of(data.task, data.dev, plain[0])
-        return {
-            name: difference_of(data.task, data.labels, value, plain, clusters)
-            for name, value in evidence.items()
-        }
+        return holm(
+            {
+                name: difference_of(data.task, data.labels, value, plain, clusters)
+                for name, value in evidence.items()
+            }
+        )

@@ -97,6 +97,11 @@ def compare(config: CompareConfig) -> dict[str, Any]:
             f"{percent(second_score)}, difference {100 * difference.points:+z.2f} "
             f"(95 %: {difference.interval().removesuffix(' points')}; p = {difference.p:.3g})"
         )
+    if len(scores) > 1:
+        say(
+            f"the verdict is by {score_label(name)} alone: the p-values of the other scores are "
+            "not corrected for their number"
+        )
     p = scores[name].p
     test = mcnemar_of(one.task, one.evidence, other.evidence)
     if test is not None:
