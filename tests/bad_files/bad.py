@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyarrow import parquet
 
+LONG_NUMBER = "a number of over 4,300 digits"
+
 
 @dataclass(frozen=True)
 class Bad:

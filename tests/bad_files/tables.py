@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bad_files.bad import Bad, csv, jsonl, parquet_of, tsv
+from bad_files.bad import LONG_NUMBER, Bad, csv, jsonl, parquet_of, tsv
 
 
 def of_csv() -> Iterator[Bad]:
@@ -85,11 +85,12 @@ def of_jsonl() -> Iterator[Bad]:
         "trailing": '{"text": "x", "label": "a"} x',
         "last-comma": '{"text": "x", "label": "a",}',
         "deep": "[" * 100_000,
-        "digits": '{"text": "x", "label": ' + "9" * 5000 + "}",
         "control": '{"text": "a\tb", "label": "a"}',
         "csv": "x,a",
     }.items():
         yield Bad(name, jsonl(row), "class", "not JSON: ", 2)
+    digits = '{"text": "x", "label": ' + "9" * 5000 + "}"
+    yield Bad("digits", jsonl(digits), "class", f"not JSON: {LONG_NUMBER}", 2)
     for name, row in {
         "list": "[1]",
         "null": "null",

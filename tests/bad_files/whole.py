@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterator
 
-from bad_files.bad import Bad, csv, parquet_of
+from bad_files.bad import LONG_NUMBER, Bad, csv, parquet_of
 
 
 def of_whole_files() -> Iterator[Bad]:
@@ -58,8 +58,11 @@ def of_whole_files() -> Iterator[Bad]:
     }.items():
         yield whole(f"{name}.json", data, "not JSON: ", 1)
     yield whole("comma.json", b'{"version": "1.1"\n"data": []}', "Expecting ','", 2)
-    yield whole("deep.json", b'{"data": [{"paragraphs": ' + b"[" * 100_000, "not JSON")
-    yield whole("digits.json", b'{"data": [' + b"9" * 5000 + b"]}", "not JSON")
+    yield whole(
+        "deep.json", b'{"data": [{"paragraphs": ' + b"[" * 100_000, "not JSON: nested too deep", 1
+    )
+    digits = b'{"data": [\n{"a": 1},\n' + b"9" * 5000 + b"]}"
+    yield whole("digits.json", digits, f"not JSON: {LONG_NUMBER}", 3)
     yield whole("top-list.json", b'[{"data": []}]', "no list 'data'", 1)
     yield whole("object.json", b'{"data": {"paragraphs": []}}', "no list 'data'", 1)
     yield whole("no-articles.json", b'{"data": []}', "holds no examples")

@@ -259,7 +259,7 @@ def test_a_template_is_printed_without_what_is_required(capsys: pytest.CaptureFi
         ("a.json", "[" * 65 + "]" * 65, "a.json: cannot be read: nested deeper than 64"),
         # some versions of Python give up before the end of it
         ("a.json", '{"hours": ' + "[" * 9000, "a.json:"),
-        ("a.json", '{"hours": ' + "9" * 9000 + "}", "a.json: cannot be read: Exceeds the limit"),
+        ("a.json", '{"hours": ' + "9" * 9000 + "}", "a.json: cannot be read: a number of over"),
         ("a.toml", "size = " + "[" * 9000, "a.toml: "),
         ("a.toml", "hours = 5\nhours = 6\n", "a.toml:2: not TOML"),
         ("a.toml", "\nhours = 0.5\n", "a.toml:2: hours is 0.5; it must be a whole number or auto"),

@@ -96,6 +96,12 @@ def test_a_row_a_question(tmp_path: Path) -> None:
         assert (second.answers, second.impossible) == ((), True)
 
 
+def test_an_unclear_is_impossible_is_told_how_to_be_written(tmp_path: Path) -> None:
+    path = write(tmp_path, [{"id": "a", "question": "?", "answers": [], "is_impossible": "no"}])
+    with pytest.raises(ExampleError, match="neither true nor false; write true or false"):
+        read(path)
+
+
 def test_answers_that_are_not_needed_may_be_anything(tmp_path: Path) -> None:
     """The answers that predict wrote are read again, and those of other texts too."""
     path = tmp_path / "a.csv"

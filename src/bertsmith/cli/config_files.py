@@ -17,7 +17,7 @@ from typing import Any
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.files import parse_json, unreadable
+from bertsmith.core.files import json_problem, parse_json, unreadable
 from bertsmith.core.options import Option, flat, groups_of, nested_values
 
 _MAX_BYTES = 2**20
@@ -103,7 +103,8 @@ def _parsed(text: str, file: Path) -> Any:  # noqa: ANN401
         raise
     except (ValueError, RecursionError) as error:
         # numbers of thousands of digits, thousands of levels
-        raise ConfigError(f"cannot be read: {error}", where=file, remedy=_REMEDY) from error
+        problem = f"cannot be read: {json_problem(error)}"
+        raise ConfigError(problem, where=file, remedy=_REMEDY) from error
 
 
 def parse_yaml(text: str) -> Any:  # noqa: ANN401

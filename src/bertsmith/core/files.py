@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import stat
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -440,6 +441,18 @@ class NestedTooDeep(ValueError):
         super().__init__(f"nested deeper than {MAX_DEPTH} levels")
 
 
+def json_problem(error: ValueError | RecursionError) -> str:
+    """Return what an error of Python's reader of JSON, YAML or TOML says, without Python's hints.
+
+    It advises to raise limits of the interpreter for numbers of thousands of digits.
+    """
+    if isinstance(error, RecursionError):
+        return "nested too deep"
+    if type(error) is ValueError and "set_int_max_str_digits" in str(error):
+        return f"a number of over {sys.get_int_max_str_digits():,} digits"
+    return error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+
+
 def parse_json(text: bytes | str, *, unique: bool = False) -> Any:  # noqa: ANN401
     """Return the value of JSON, in UTF-8 where it is bytes; `ValueError` for anything else.
 
@@ -506,7 +519,7 @@ def read_json(
         raise error(f"is {damage}", where=path, remedy=remedy) from damage
     except ValueError as damage:
         # bytes that are no UTF-8, numbers of thousands of digits
-        raise error(f"not JSON: {damage}", where=path, remedy=remedy) from damage
+        raise error(f"not JSON: {json_problem(damage)}", where=path, remedy=remedy) from damage
     if not isinstance(data, kind):
         problem = "object" if kind is dict else "list"
         raise error(f"holds no JSON {problem}", where=path, remedy=remedy)

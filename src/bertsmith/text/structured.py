@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from bertsmith.core.files import NestedTooDeep, parse_json
+from bertsmith.core.files import NestedTooDeep, json_problem, parse_json
 from bertsmith.text.opening import TextFile
 
 _MAX_DEPTH = 16
@@ -185,8 +185,10 @@ class LocatedJson:
             line = self._text.count("\n", 0, error.pos) + 1
             raise self._file.fault(f"not JSON: {error.msg}", line, remedy) from error
         except (ValueError, RecursionError) as error:
+            # Python gives no position here: it is in the record that began last
             remedy = "copy or export it again"
-            raise self._file.fault(f"not JSON: {error}", None, remedy) from error
+            problem = f"not JSON: {json_problem(error)}"
+            raise self._file.fault(problem, self._line, remedy) from error
 
     def _expected(self, what: str, at: int) -> json.JSONDecodeError:
         return json.JSONDecodeError(f"Expecting {what}", self._text, at)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.core.errors import UserError
-from bertsmith.core.files import parse_json
+from bertsmith.core.files import json_problem, parse_json
 from bertsmith.core.printable import counted
 from bertsmith.text.bad_rows import Refuse, fail
 from bertsmith.text.config import AUTO, HeaderOption
@@ -394,8 +394,7 @@ class Table:
         try:
             row = parse_json(text)
         except ValueError as error:
-            reason = getattr(error, "msg", str(error))
-            return self.file.fault(f"not JSON: {reason}", line, remedy)
+            return self.file.fault(f"not JSON: {json_problem(error)}", line, remedy)
         if not isinstance(row, dict):
             return self.file.fault(f"{type_of(row)}, not a JSON object", line, remedy)
         return row

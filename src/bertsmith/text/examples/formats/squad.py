@@ -200,7 +200,8 @@ class _QuestionBuilder:
         """Return whether no answer is possible, and the answers."""
         impossible = value.get("is_impossible", False)
         if not isinstance(impossible, bool):
-            raise self._file.fault("'is_impossible' is neither true nor false", line)
+            problem = "'is_impossible' is neither true nor false"
+            raise self._file.fault(problem, line, "write true or false")
         answers = self._answers(line, context, value.get("answers", []))
         if impossible and answers:
             raise self._file.fault("impossible, but has answers", line, "remove one of the two")
