@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
 import torch
 import transformers
@@ -530,6 +531,31 @@ def test_values_of_numpy_are_what_they_are(folders: dict[str, Path]) -> None:
         model.predict(["word1"], top=True)
     with pytest.raises(ConfigError, match=r"min_confidence is (not a number|nan)"):
         model.predict(["word1"], min_confidence=np.float32("nan"))
+
+
+def test_columns_of_arrow_are_what_they_hold(folders: dict[str, Path]) -> None:
+    """Each value was refused, as of type StringScalar, and a table as no list."""
+    texts, pairs = ["word1 word2", "word3"], [["word1", "word2"], ["word3", "word4"]]
+    model, two = bertsmith.load(folders["class"]), bertsmith.load(folders["number"])
+    columns: list[Any] = [
+        pyarrow.array(texts),
+        pyarrow.array(texts, pyarrow.large_string()),
+        pyarrow.array(texts).dictionary_encode(),
+        pyarrow.chunked_array([texts[:1], texts[1:]]),
+    ]
+    for column in columns:
+        assert model.predict(column) == model.predict(texts)
+        assert np.array_equal(model.embed(column), model.embed(texts))
+    assert two.predict(pyarrow.array(pairs)) == two.predict(pairs)
+    with pytest.raises(ConfigError, match="example 1 is of type NoneType"):
+        model.predict(pyarrow.array(["word1", None]))
+    table = pyarrow.table({"text": texts})
+    assert model.predict(table.to_pylist()) == model.predict(texts)
+    for whole in (table, table.to_batches()[0]):
+        with pytest.raises(ConfigError, match=r"a table; give its rows, .*table\.to_pylist\(\)"):
+            model.predict(whole)
+        with pytest.raises(ConfigError, match=r"a table; give the texts of a column"):
+            model.embed(whole)
 
 
 def test_whole_numbers_may_stand_for_their_digits(

@@ -407,6 +407,13 @@ def _check_several(
 
     Raises `ConfigError` for what is one example, or none.
     """
+    # iterating over a table of pandas gives the names of its columns
+    if hasattr(examples, "columns"):
+        rows = f"its rows, as of {_rows_call(examples)}, or " if or_dictionaries else ""
+        raise ConfigError(
+            f"examples are a {type(examples).__name__}, a table",
+            remedy=f"give {rows}the texts of a column",
+        )
     if (
         isinstance(examples, str | bytes | Mapping)
         or not isinstance(examples, Iterable)
@@ -416,14 +423,17 @@ def _check_several(
         raise ConfigError(
             f"examples are of type {type(examples).__name__}", remedy="give a list of them"
         )
-    # iterating over a table of pandas gives the names of its columns
-    if hasattr(examples, "columns"):
-        rows = "its rows, as of pandas table.to_dict('records'), or " if or_dictionaries else ""
-        raise ConfigError(
-            f"examples are a {type(examples).__name__}, a table",
-            remedy=f"give {rows}the texts of a column",
-        )
-    return examples
+    # iterating over a column of Arrow gives objects of its own, not strings
+    values: Iterable[Any] = examples.to_pylist() if hasattr(examples, "to_pylist") else examples
+    return values
+
+
+def _rows_call(table: object) -> str:
+    """Return the call that gives the rows of a table of pyarrow, polars or pandas."""
+    for name in ("to_pylist", "to_dicts"):
+        if hasattr(table, name):
+            return f"table.{name}()"
+    return "pandas table.to_dict('records')"
 
 
 def _blank(row: InputRow[Any]) -> Example:
