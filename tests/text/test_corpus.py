@@ -375,6 +375,7 @@ def tar_of(name: str) -> bytes:
             "mail, whose text may be encoded: write it into a .jsonl",
         ),
         ("a.pdf", b"%PDF-1.7\n", "a PDF: take its text out, as pdftotext does"),
+        ("a.arrow", b"\xff\xff\xff\xff\xe0\0\0\0", "an Arrow stream: save it as Parquet"),
         ("a.epub", b"PK\x03\x04", "an e-book: unpack it, for the folder of .xhtml inside"),
         ("a.dict.dz", GZIP_MAGIC, "compressed by gzip: rename it to end in .gz"),
         ("a.tar", tar_of("a.txt"), "a tar archive: unpack it and give the files inside"),

@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.text.bad_rows import BadRows
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.detection import recognise
+from bertsmith.text.examples.formats.squad import read_questions
 from bertsmith.text.examples.reading import Example, Kind, describe_examples, read_examples
 
 
@@ -235,6 +237,14 @@ def test_a_class_without_texts_is_named(tmp_path: Path) -> None:
         ),
         (["a.csv", "b.csv"], "holds tables, not one file of texts per class: 'a.csv', 'b.csv'"),
         (["a/1", "b/c/2"], "the folder of class 'b' holds folders: 'c'"),
+        (
+            ["data-00000-of-00001.arrow", "dataset_info.json", "state.json"],
+            r"holds a data set saved by Hugging Face's `datasets`; .*to_parquet",
+        ),
+        (
+            ["dataset_dict.json", "train/data-00000-of-00001.arrow", "train/state.json"],
+            r"holds a data set saved by Hugging Face's `datasets`; .*to_parquet",
+        ),
     ],
 )
 def test_a_folder_without_classes(tmp_path: Path, names: list[str], message: str) -> None:
@@ -265,3 +275,14 @@ def test_a_folder_of_a_class_that_cannot_be_listed_is_named(
     message = f"^{refused}: cannot be read: Permission denied; get permission to read it$"
     with pytest.raises(ExampleError, match=message):
         read(tmp_path, "class")
+
+
+def test_an_arrow_stream_is_named_with_a_remedy(tmp_path: Path) -> None:
+    path, table = tmp_path / "data.arrow", pa.table({"text": ["x"], "label": ["a"]})
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    message = r"is an Arrow stream, not text; .*to_parquet"
+    with pytest.raises(ExampleError, match=message):
+        recognise(path)
+    with pytest.raises(ExampleError, match=message):
+        list(read_questions(path, need_answers=False))

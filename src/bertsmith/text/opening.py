@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast, runtime_checkable
+from typing import BinaryIO, Final, Protocol, cast, runtime_checkable
 
 from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.core.files import unreadable
@@ -409,6 +409,9 @@ def _decompressed(raw: BinaryIO, suffix: str) -> Stream:
     return raw
 
 
+FROM_ARROW: Final = "save it as Parquet, as to_parquet of a split in Hugging Face's `datasets` does"
+"""The remedy for Arrow files, which `datasets` writes with `save_to_disk`."""
+
 _EXPORT = "save the sheet as CSV (UTF-8) or TSV"
 _KINDS: tuple[tuple[bytes, str, str], ...] = (
     (b"PK\x03\x04", "a zip archive", "unpack it and give the file inside"),
@@ -419,7 +422,8 @@ _KINDS: tuple[tuple[bytes, str, str], ...] = (
     (b"\xfd7zXZ\x00", "compressed by xz", "decompress it: unxz"),
     (b"7z\xbc\xaf", "a 7z archive", "unpack it and give the file inside"),
     (b"PAR1", "a Parquet file", "rename it to end in .parquet"),
-    (b"ARROW1", "an Arrow file", "save it as Parquet, CSV or JSONL"),
+    (b"ARROW1", "an Arrow file", FROM_ARROW),
+    (b"\xff\xff\xff\xff", "an Arrow stream", FROM_ARROW),
     (b"%PDF", "a PDF", "take its text out, as pdftotext does"),
     (b"SQLite format 3", "an SQLite database", "export a table as CSV"),
 )

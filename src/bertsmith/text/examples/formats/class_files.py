@@ -26,7 +26,7 @@ from bertsmith.text.examples.example import (
     located,
     text_of,
 )
-from bertsmith.text.opening import TextFile, kind_of
+from bertsmith.text.opening import FROM_ARROW, TextFile, kind_of
 
 _EXTENSIONS = re.compile(r"(\.(txt|text))?(\.(gz|zst))?$", re.IGNORECASE)
 _TABLES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx", ".xls", ".zip", ".xml")
@@ -205,6 +205,7 @@ def classes_of_folder(folder: Path, wanted: Sequence[str] = ()) -> list[tuple[st
     remedy = "give a file, or a folder with one file or folder per class"
     folders = [path.name for path in paths if path.is_dir()]
     files = [path.name for path in paths if not path.is_dir()]
+    _check_not_saved_by_datasets(folder, paths)
     _check_no_splits(folder, [path.name for path in paths])
     if 1 < len(folders) < len(files):
         raise ExampleError(
@@ -226,6 +227,16 @@ def classes_of_folder(folder: Path, wanted: Sequence[str] = ()) -> list[tuple[st
     _check_classes(folder, paths)
     names = folders or _without_shared_ends(files)
     return list(zip(names, paths, strict=True))
+
+
+def _check_not_saved_by_datasets(folder: Path, paths: Sequence[Path]) -> None:
+    """Raise `ExampleError` for what `save_to_disk` of Hugging Face's `datasets` writes."""
+    arrow = "state.json" in {path.name for path in paths} and any(
+        kind_of(path) == ".arrow" for path in paths
+    )
+    if arrow or any(path.name == "dataset_dict.json" for path in paths):
+        problem = "holds a data set saved by Hugging Face's `datasets`"
+        raise ExampleError(problem, where=folder, remedy=FROM_ARROW)
 
 
 def _check_no_splits(folder: Path, names: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from bertsmith.text.bad_rows import FAIL, BadRows, Refuse
 from bertsmith.text.config import USUAL, Columns
 from bertsmith.text.examples.columns import first_of
 from bertsmith.text.headers import NAMED, Header, column_of, listed, stated_header
-from bertsmith.text.opening import TextFile, kind_of
+from bertsmith.text.opening import TextFile, kind_of, refuse_foreign
 from bertsmith.text.structured import LocatedJson, LocatedValue, first_keys, literal
 from bertsmith.text.tables import TABLES, ColumnSelection, Table, TableHead
 from bertsmith.text.white_space import tidy
@@ -83,6 +83,7 @@ def read_questions(
             return builder.of_table(path, columns)
         columns.check_read(path, "SQuAD's JSON")
         if kind_of(path) != ".json":
+            refuse_foreign(path)
             _check_begins_as_json(file)
         return builder.of_articles()
 
