@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import tracemalloc
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -66,3 +68,20 @@ def test_mean_and_spread() -> None:
     assert mean == metric(0.875)
     assert spread == metric(np.std([0.9, 0.8, 0.85, 0.95], ddof=1))
     assert metrics.mean_and_spread([0.9]) == (0.9, None)
+
+
+@pytest.mark.parametrize("score", [metrics.macro_f1, metrics.matthews])
+def test_memory_grows_with_the_classes_not_with_their_square(
+    score: Callable[[np.ndarray, np.ndarray], float],
+) -> None:
+    peaks = []
+    for classes in (500, 2000):
+        true = np.arange(classes)
+        tracemalloc.start()
+        try:
+            assert score(true, true) == metric(1.0)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    # four times the classes: a matrix of them takes 16 times the memory
+    assert peaks[1] < 8 * peaks[0]

@@ -36,10 +36,10 @@ def confusion_matrix(true: Classes, predicted: Classes, classes: int) -> NDArray
 
 def macro_f1(true: Classes, predicted: Classes) -> float:
     """Return the mean F1 of the classes that are true or predicted at least once."""
-    matrix = confusion_matrix(true, predicted, 1 + int(max(true.max(), predicted.max())))
-    seen = matrix.sum(0) + matrix.sum(1)
+    rows, columns, both = _class_counts(true, predicted)
+    seen = rows + columns
     present = seen > 0
-    return float(np.mean(2 * np.diagonal(matrix)[present] / seen[present]))
+    return float(np.mean(2 * both[present] / seen[present]))
 
 
 def binary_f1(true: Classes, predicted: Classes) -> float:
@@ -55,11 +55,11 @@ def matthews(true: Classes, predicted: Classes) -> float:
 
     0 if all examples are of one class, or all predictions are.
     """
-    matrix = confusion_matrix(true, predicted, 1 + int(max(true.max(), predicted.max())))
+    true_counts, predicted_counts, both = _class_counts(true, predicted)
     # Python integers: the products of large counts exceed 64 bits
-    rows = [int(count) for count in matrix.sum(1)]
-    columns = [int(count) for count in matrix.sum(0)]
-    total, right = sum(rows), int(np.trace(matrix))
+    rows = [int(count) for count in true_counts]
+    columns = [int(count) for count in predicted_counts]
+    total, right = sum(rows), int(both.sum())
     expected = sum(row * column for row, column in zip(rows, columns, strict=True))
     spread_true = total**2 - sum(row**2 for row in rows)
     spread_predicted = total**2 - sum(column**2 for column in columns)
@@ -76,6 +76,17 @@ def mean_and_spread(values: Sequence[float]) -> tuple[float, float | None]:
         return mean, None
     squares = math.fsum((value - mean) ** 2 for value in values)
     return mean, math.sqrt(squares / (len(values) - 1))
+
+
+def _class_counts(true: Classes, predicted: Classes) -> tuple[Classes, Classes, Classes]:
+    """Return counts (classes,): true, predicted, and both; without the matrix of all pairs."""
+    _check(true, predicted)
+    classes = 1 + int(max(true.max(), predicted.max()))
+    rows, columns, both = (
+        np.bincount(values, minlength=classes).astype(np.int64)
+        for values in (true, predicted, true[true == predicted])
+    )
+    return rows, columns, both
 
 
 def _check(true: Classes, predicted: Classes) -> None:
