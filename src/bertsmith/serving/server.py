@@ -45,7 +45,7 @@ _ATTACH_FILTER = 26
 # of refusals, by which it is decided whether the server is overloaded
 _OVERLOAD_SECONDS, _REFUSALS_A_SECOND = 0.5, 100
 # a request is refused after two or three of them
-_REST = 0.004
+_REST = 0.006
 # more than before, after which Python looks for cycles among the new ones
 _CONTAINERS = 50_000
 # beside those of connections and workers: about 15, and some to start other workers with
