@@ -118,3 +118,23 @@ def test_a_rank_may_leave_while_its_thread_ends(
     monkeypatch.setattr(watch._left, "set", leave_and_be_slow)
     watch.leave()
     assert not watch._thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (signal.SIGKILL, "was killed by signal 9 (SIGKILL)"),
+        # of real time, without a name
+        (40, "was killed by signal 40"),
+    ],
+)
+def test_the_signal_that_ended_a_rank_is_named(number: int, reason: str) -> None:
+    child = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        child.send_signal(number)
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        peer: distribution.Peer = {"pid": child.pid, "host": "here", "machine": ""}
+        assert distribution._describe_exit(peer, 3).endswith(f"on here) {reason}")
+    finally:
+        child.kill()
+        child.communicate()

@@ -487,6 +487,21 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: change(f / "1_Pooling" / "config.json", word_embedding_dimension=2**40),
         "word_embedding_dimension is 1099511627776",
     ),
+    "no kind of pooling": (
+        lambda f: write(
+            f / "1_Pooling" / "config.json",
+            {
+                "word_embedding_dimension": 8,
+                "pooling_mode_mean_tokens": False,
+                "pooling_mode_cls_token": False,
+            },
+        ),
+        "pooling is []; it can be",
+    ),
+    "what goes in is added": (
+        lambda f: change(f / "2_Dense" / "config.json", use_residual=True),
+        "use_residual is set; only plain maps",
+    ),
     "another activation": (
         lambda f: change(f / "2_Dense" / "config.json", activation_function="builtins.eval"),
         "activation_function is 'builtins.eval'; it can be Identity",

@@ -236,7 +236,7 @@ def of_best(difference: Difference, baselines: int) -> Difference:
 def holm(differences: Mapping[str, Difference]) -> dict[str, Difference]:
     """Return differences with p-values corrected for their number (Holm 1979), in their order.
 
-    Of five that are none, one is significant at 5 % in up to 23 % of the cases otherwise.
+    Otherwise one of five independent ones that are none is significant at 5 % in 23 % of the cases.
     """
     corrected, largest = dict(differences), 0.0
     for rank, name in enumerate(sorted(differences, key=lambda name: differences[name].p)):

@@ -228,7 +228,11 @@ def _describe_exit(peer: Peer, rank: int) -> str:
         status = int(process_fields(peer["pid"])[49])
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        return f"{name} was killed by signal {number} ({signal.Signals(number).name})"
+        # those of real time have no name
+        known = number in set(signal.Signals)
+        return f"{name} was killed by signal {number}" + (
+            f" ({signal.Signals(number).name})" if known else ""
+        )
     if os.WEXITSTATUS(status):
         return f"{name} ended with status {os.WEXITSTATUS(status)}"
     return f"{name} was killed or has crashed"
