@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,25 @@ def test_claim_and_go_on(tmp_path: Path) -> None:
         folder.claim("pretrain", ScheduleConfig(warmup=0.3))
     with pytest.raises(RunFolderError, match="bertsmith pretrain"):
         folder.claim("finetune", settings)
+
+
+def test_an_empty_run_is_removed_by_who_began_it_alone(tmp_path: Path) -> None:
+    def interrupted(folder: RunFolder) -> None:
+        with suppress(KeyboardInterrupt), folder.owned():
+            resumed.append(folder.claim("pretrain", ScheduleConfig()))
+            raise KeyboardInterrupt
+
+    resumed: list[bool] = []
+    folder = RunFolder(tmp_path / "run")
+    interrupted(folder)
+    assert not folder.path.exists()
+    # one process is killed right after it began, another goes on and is interrupted
+    folder.path.mkdir()
+    RunFolder(folder.path).claim("pretrain", ScheduleConfig())
+    identity = folder.identity
+    interrupted(RunFolder(folder.path))
+    assert RunFolder(folder.path).identity == identity
+    assert resumed == [False, True]
 
 
 @pytest.mark.parametrize(
