@@ -22,6 +22,14 @@ def test_one_owner_at_a_time(tmp_path: Path) -> None:
         other.__enter__()
     with RunFolder(tmp_path / "run").owned():
         pass
+    # left by a process that was killed, whose record was longer
+    with folder.owned():
+        (lock,) = (tmp_path / "run").iterdir()
+        record = json.loads(lock.read_bytes())
+    folder.path.mkdir(exist_ok=True)
+    lock.write_text(json.dumps(record | {"since": 99 * "x"}), encoding="utf-8")
+    with folder.owned(), pytest.raises(RunFolderError, match=f"in use by process {os.getpid()} "):
+        RunFolder(tmp_path / "run").owned().__enter__()
 
 
 def test_claim_and_go_on(tmp_path: Path) -> None:
