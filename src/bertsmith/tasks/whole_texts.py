@@ -68,8 +68,8 @@ def shared_text(rows: Sequence[Example]) -> list[Hashable]:
     """Return the text that each pair shares with most others, as candidates share a question.
 
     That is the side with fewer distinct texts, of those with at least 30: fewer are a constant
-    question or a handful of classes. Pairs are not linked by either side, as that would make one
-    cluster of most of QQP. Texts and pairs without such a side keep their identities.
+    question or a handful of classes. Pairs are not linked by either side, as chains of them
+    could join most to one cluster. Texts and pairs without such a side keep their identities.
     """
     identities = [same_text(row) for row in rows]
     if any(row.text_pair is None for row in rows):
