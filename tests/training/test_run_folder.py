@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.core.errors import RunFolderError
+from bertsmith.core.errors import DiskError, RunFolderError
 from bertsmith.core.files import write_json
 from bertsmith.recipes.pretrain.config import PretrainSettings
 from bertsmith.training.config import ScheduleConfig
@@ -42,6 +43,16 @@ def test_claim_and_go_on(tmp_path: Path) -> None:
         folder.claim("pretrain", ScheduleConfig(warmup=0.3))
     with pytest.raises(RunFolderError, match="bertsmith pretrain"):
         folder.claim("finetune", settings)
+
+
+def test_a_full_disk_names_the_checkpoint_of_the_largest_step(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    RunFolder(tmp_path).claim("pretrain", ScheduleConfig())
+    for step in (99_999_999, 100_000_000):
+        (folder.checkpoints / f"step-{step:08d}").mkdir(parents=True)
+    refusal = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(DiskError, match=r"resumes from step-100000000$"), folder.owned():
+        raise refusal
 
 
 def test_an_empty_run_is_removed_by_who_began_it_alone(tmp_path: Path) -> None:

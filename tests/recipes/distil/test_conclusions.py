@@ -7,6 +7,7 @@ from scipy.stats import ttest_ind
 
 from bertsmith.recipes.distil.report import Contender, conclusions, degenerate_notes
 from bertsmith.tasks.uncertainty import Difference, holm
+from bounds import metric
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,11 @@ def test_an_interval_without_zero_is_not_called_luck_without_a_reason(
     ]
     difference = Difference(points=-0.05, low=-0.1, high=-low, p=p)
     assert conclusions(contenders, ["minilm"], {"minilm": difference})[0].endswith(said)
+    contenders.insert(2, Contender(name="tinybert", scores=contenders[1].scores))
+    both = dict.fromkeys(("minilm", "tinybert"), difference)
+    corrected = ", corrected for 2 methods (Holm)" if "stricter" in said else ""
+    for line in conclusions(contenders, list(both), both)[:2]:
+        assert line.endswith(said + corrected)
 
 
 def test_a_lead_that_other_seeds_may_turn_may_be_luck() -> None:
@@ -72,5 +78,5 @@ def test_several_methods_are_corrected_for_their_number() -> None:
     values = {"a": 0.04, "b": 0.01, "c": 0.03}
     found = holm({n: Difference(points=0.1, low=0.01, high=0.2, p=p) for n, p in values.items()})
     assert list(found) == ["a", "b", "c"]
-    assert [found[name].p for name in found] == pytest.approx([0.06, 0.03, 0.06])
+    assert [found[name].p for name in found] == metric([0.06, 0.03, 0.06])
     assert [found[name].certain for name in found] == [False, True, False]

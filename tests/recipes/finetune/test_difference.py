@@ -304,7 +304,9 @@ def test_two_runs_are_compared_by_resamples_and_mcnemars_test(
     assert figures["mcnemar"] == {
         "only_first": only_first, "only_second": only_second, "exact": pytest.approx(exact),
     }  # fmt: skip
-    assert verdict in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert verdict in told
+    assert "other scores" not in told
 
 
 def test_all_seeds_of_runs_with_other_labels_are_compared_each_by_its_own(
@@ -414,7 +416,9 @@ def test_two_runs_on_a_handful_of_numbers_may_differ_by_luck(
     figures = compare(CompareConfig(first=runs[0], second=runs[1]))
     for score in figures["scores"].values():
         assert score["p"] >= binomtest(5, 5).pvalue - 1e-12
-    assert "may well differ by luck alone" in capsys.readouterr().err
+    told = " ".join(capsys.readouterr().err.split())
+    assert "may well differ by luck alone" in told
+    assert "by Pearson alone: the p-values of the other scores are not corrected" in told
 
 
 def test_rows_that_belong_together_are_drawn_together(tmp_path: Path) -> None:
