@@ -10,6 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
+from scipy.stats import kstest
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import cross_val_score
 
@@ -220,7 +222,28 @@ def test_masks_change_with_the_epoch_and_seed_only(store: TokenStore, tokenizer:
     assert torch.equal(same.ids[start:end], one.ids)
 
 
-def test_the_same_text_is_masked_elsewhere_in_the_next_epoch(
+def test_draws_of_a_generator_are_uniform_and_its_own(
+    store: TokenStore, tokenizer: Tokenizer
+) -> None:
+    config = SampleConfig(max_length=96, text="within_documents", replaced_tokens=True)
+    index = np.arange(200)
+
+    def drawn(seed: int, epoch: int, some: NDArray[np.int64] = index) -> NDArray[np.float64]:
+        batch = PretrainingBatches(store, tokenizer, config, seed).samples(some, epoch)
+        assert len(batch.given["draws"]) == len(batch.targets["masked_lm"])
+        return batch.given["draws"].numpy()
+
+    first = drawn(1, 0)
+    assert len(first) > 1500
+    # uniform at the tokens that masking has drawn
+    assert kstest(first, "uniform").pvalue > 0.01
+    assert len(np.unique(first)) == len(first)
+    assert np.array_equal(drawn(1, 0, index[7:]), first[-len(drawn(1, 0, index[7:])) :])
+    for other in (drawn(2, 0), drawn(1, 1)):
+        assert not np.isin(first, other).any()
+
+
+def test_the_same_text_is_masked_elsewhere_with_another_epoch_or_seed(
     some_documents: list[Document], tokenizer: Tokenizer, folder: Path
 ) -> None:
     short = [
@@ -228,17 +251,18 @@ def test_the_same_text_is_masked_elsewhere_in_the_next_epoch(
         for document in some_documents
     ]
     prepare_store(short, tokenizer, folder, held_out=0.0)
-    batches = batches_of(TokenStore(folder), tokenizer, text="within_documents")
     masks = []
-    for epoch in (0, 1):
+    for seed, epoch in ((11, 0), (11, 1), (12, 0)):
+        batches = batches_of(TokenStore(folder), tokenizer, text="within_documents", seed=seed)
         batch = batches.samples(np.arange(batches.sequences), epoch)
         text = originals(batch).split(batch.lengths)
         hidden = (originals(batch) != batch.ids).split(batch.lengths)
         masks.append(
             {tuple(t.tolist()): tuple(h.tolist()) for t, h in zip(text, hidden, strict=True)}
         )
-    assert masks[0].keys() == masks[1].keys()
-    assert sum(masks[0][text] == masks[1][text] for text in masks[0]) < 12
+    for other in masks[1:]:
+        assert masks[0].keys() == other.keys()
+        assert sum(masks[0][text] == other[text] for text in masks[0]) < 12
 
 
 def test_a_batch_fits_its_budget_and_the_place_seeks(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,19 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from scipy.stats import chisquare, kstest, uniform
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import cross_val_score
 
 from bertsmith.batches import DataPosition
-from bertsmith.batches.config import SampleConfig
+from bertsmith.batches.config import SampleConfig, Text
 from bertsmith.batches.pretraining import PretrainingBatches
-from bertsmith.batches.segments import EXCHANGED, Segments
+from bertsmith.batches.segments import EXCHANGED, IS_RANDOM, Segments, Windows
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.batch import Batch
 from bertsmith.store.preparing import prepare_store
-from bertsmith.store.store import TokenStore
-from bertsmith.text.corpus.documents import Document
+from bertsmith.store.store import StoreIndex, TokenStore
+from bertsmith.text.corpus.documents import Document, TextSize
 from bertsmith.tokens.tokenizer import Tokenizer
 
 
@@ -73,28 +75,41 @@ def test_exchanged_sentences_are_consecutive_text_the_other_way_round(
     assert len(labels) > 0.75 * batch.sequences
 
 
-class LengthsAlone(TokenStore):
-    """A store of 2,500 documents of 1 to 60 sentences of 7 to 30 tokens, all of them 0."""
+class Places(TokenStore):
+    """A store of documents whose sentences have given lengths; every token is its own position."""
 
-    def __init__(self) -> None:
-        random = np.random.default_rng(1)
-        counts = random.integers(1, 61, 2500)
-        lengths = random.integers(2, 10, (3, counts.sum())).sum(0) + 1
+    def __init__(self, documents: Sequence[Sequence[int]]) -> None:
+        lengths = [length for document in documents for length in document]
         self.sentences = np.concatenate([[0], np.cumsum(lengths)])
-        self.documents = np.concatenate([[0], np.cumsum(counts)])
-
-    @property
-    def tokens(self) -> int:
-        return int(self.sentences[-1])
+        self.documents = np.concatenate([[0], np.cumsum([len(document) for document in documents])])
+        self.index = StoreIndex(
+            format=0, type="uint32", tokens=sum(lengths), sentences=len(lengths),
+            documents=len(documents), text=TextSize(words=0, characters=0), unknown=0,
+            duplicates=0, fingerprint="", shards=(), files=(),
+        )  # fmt: skip
 
     def read(self, start: int, end: int) -> NDArray[np.integer]:
-        return np.zeros(end - start, np.int64)
+        return np.arange(start, end)
+
+
+def places_segments(
+    store: TokenStore, text: Text, longest: int, seed: int = 0, short: float = 0.0
+) -> Segments:
+    continues = np.zeros(store.tokens, bool)
+    return Segments(store, text, longest, continues, seed, short, specials=3)
+
+
+def long_documents() -> Places:
+    """2,500 documents of 1 to 60 sentences of 7 to 30 tokens."""
+    random = np.random.default_rng(1)
+    counts = random.integers(1, 61, 2500)
+    lengths = random.integers(2, 10, (3, counts.sum())).sum(0) + 1
+    return Places([part.tolist() for part in np.split(lengths, np.cumsum(counts)[:-1])])
 
 
 @pytest.mark.parametrize("longest", [48, 128])
 def test_sentence_order_is_even_and_lengths_do_not_give_it_away(longest: int) -> None:
-    store, continues = LengthsAlone(), np.zeros(1, bool)
-    segments = Segments(store, "sentence_order", longest, continues, seed=12, specials=3)
+    segments = places_segments(long_documents(), "sentence_order", longest, seed=12)
     index = np.arange(segments.count)
     windows = segments.cut(index, 0)
     rows, labels = [], []
@@ -108,6 +123,95 @@ def test_sentence_order_is_even_and_lengths_do_not_give_it_away(longest: int) ->
     trees = HistGradientBoostingClassifier(max_iter=40, random_state=0)
     # three deviations of fair coins
     assert cross_val_score(trees, rows, labels, cv=4).mean() < 0.5 + 1.5 / np.sqrt(len(labels))
+
+
+def test_random_sentences_are_any_of_any_other_document() -> None:
+    """Beside a window of its own document, a second text is drawn from all of the others."""
+    store = Places([*[[5] * 7] * 10, [5] * 2000, *[[5] * 7] * 9])
+    starts, drawn = store.document_starts(), dict[tuple[int, int], NDArray[np.int64]]()
+    for seed, epoch in ((1, 0), (2, 0), *((1, epoch) for epoch in range(1, 8))):
+        segments = places_segments(store, "next_sentence", 43, seed)
+        index = np.arange(segments.count // 2 * 2)
+        cuts = segments.cut(index, epoch)
+        alone = (cuts.documents == 10) & (cuts.documents[index ^ 1] == 10)
+        begins = drawn[seed, epoch] = np.full(len(index), -1)
+        for number, sample in enumerate(segments.read(index, epoch, cuts)):
+            if alone[number] and sample.label == IS_RANDOM:
+                begins[number] = sample.parts[1][0]
+        # with the purpose of the stream, seed and epoch are all that differs
+        for other in drawn.values():
+            both = (begins >= 0) & (other >= 0) & (begins is not other)
+            assert (begins == other)[both].sum() < 10
+    all_drawn = np.concatenate(list(drawn.values()))
+    all_drawn = all_drawn[all_drawn >= 0]
+    assert len(all_drawn) > 900
+    document = np.searchsorted(starts, all_drawn, side="right") - 1
+    sentence = (all_drawn - starts[document]) / 5
+    assert 10 not in document
+    for numbers, count in ((document - (document > 10), 19), (sentence.astype(int), 7)):
+        assert chisquare(np.bincount(numbers, minlength=count)).pvalue > 0.01
+    assert set(sentence.tolist()) == set(range(7))
+
+
+@pytest.mark.parametrize("text", ["next_sentence", "sentence_order"])
+def test_pairs_are_cut_at_any_share_from_a_tenth_on(text: Text) -> None:
+    """Every token is a sentence, so that each cut is where it was drawn."""
+    segments = places_segments(Places([[1] * 9000] * 2), text, 203)
+    index = np.arange(segments.count)
+    shares, labels = list[float](), list[int | None]()
+    for epoch in range(4):
+        cuts = segments.cut(index, epoch)
+        for number, sample in enumerate(segments.read(index, epoch, cuts)):
+            start, end = int(cuts.starts[number]), int(cuts.ends[number])
+            first, second = sample.parts
+            labels.append(sample.label)
+            split = int(second[0] if first[0] == start else first[0])
+            if sample.label == IS_RANDOM and text == "next_sentence":
+                split = start + len(first)
+                assert first.tolist() == [*range(start, split)]
+                # the other document, or what is left of it
+                assert (second[0] < 9000) == (start >= 9000)
+                left = 9000 - int(second[0]) % 9000
+                assert second.tolist() == [*range(second[0], second[0] + min(end - split, left))]
+            else:
+                parts = sorted((first.tolist(), second.tolist()))
+                assert parts == [[*range(start, split)], [*range(split, end)]]
+            assert start < split < end
+            if end - start > 100:
+                shares.append((split - start) / (end - start))
+    # neighbours in the order of an epoch are cut alike where they may swap
+    apart = shares[::2] if text == "next_sentence" else shares
+    assert kstest(apart, uniform(0.1, 0.8).cdf).pvalue > 0.01
+    assert 0.4 < np.mean(np.array(labels) == 1) < 0.6
+
+
+def test_every_stream_has_the_seed_and_the_epoch() -> None:
+    """Order, cuts, pairs and early ends are others with another seed, and in another epoch."""
+    store, every_token = long_documents(), Places([[1] * 60_000])
+    index, numbers = np.arange(2000), np.arange(1000)
+    of_one = Windows(every_token, 58, np.zeros(60_000, bool), 0).cut(numbers, 0)
+
+    def drawn(seed: int, epoch: int) -> dict[str, NDArray[Any]]:
+        plain, some = (
+            places_segments(store, "next_sentence", 61, seed, short) for short in (0.0, 0.3)
+        )
+        cuts, ended = (segments.cut(index, epoch) for segments in (plain, some))
+        exchanged = places_segments(every_token, "sentence_order", 61, seed)
+        windows = Windows(store, 58, np.zeros(store.tokens, bool), seed)
+        return {
+            "order": cuts.documents,
+            "cuts": windows.cut(index, epoch).starts,
+            "early": ended.ends < cuts.ends,
+            "pairs": np.array([item.label == IS_RANDOM for item in plain.read(index, epoch, cuts)]),
+            "exchange": np.array([item.label for item in exchanged.read(numbers, epoch, of_one)]),
+        }
+
+    first = drawn(1, 0)
+    # documents begin where they do, and of two sets of 0.3 the share that is alike is 0.58
+    expected = {"order": 0.0, "cuts": 0.15, "early": 0.58, "pairs": 0.5, "exchange": 0.5}
+    for other in (drawn(2, 0), drawn(1, 1)):
+        for name, share in expected.items():
+            assert np.mean(first[name] == other[name]) == pytest.approx(share, abs=0.07), name
 
 
 def test_sentence_order_needs_one_document_only(

@@ -51,7 +51,7 @@ WIRINGS: dict[str, dict[str, Any]] = {
     "pre-norm": {"norm": "before", "gated": True, "biases": False, "activation": "gelu_tanh"},
     "window": {"positions": "rotary", "window": 6, "global_every": 2},
     "causal": {"causal": True, "positions": "sinusoidal"},
-    "bare": {"segments": 0, "positions": "none", "norm_epsilon": 1e-5},
+    "bare": {"segments": 0, "positions": "none", "norm_epsilon": 0.03},
     "narrow": {"embedding": 16, "groups": 2},
 }
 LABELS = ("a", "b", "c")
@@ -69,13 +69,23 @@ def family_config(name: FamilyName) -> EncoderConfig:
     return EncoderConfig(**sizes)
 
 
+def trained(config: ModelConfig) -> Model:
+    """A model whose biases and norms are not those that it starts from: all 0 and all 1."""
+    model, random = build_model(config, seed=3), torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn(parameter.shape, generator=random), alpha=0.2)
+    return model
+
+
 def built(encoder: EncoderConfig, predicts: Predicts | None, **heads: Any) -> Model:  # noqa: ANN401
     pooler = FAMILIES[encoder.family].pooler == "encoder"
     if predicts is None:
-        return build_model(ModelConfig(encoder=encoder, pooler=pooler, **heads), seed=3)
+        return trained(ModelConfig(encoder=encoder, pooler=pooler, **heads))
     labels = LABELS if predicts in ("class", "classes", "number", "tags") else ()
     bare = ModelConfig(encoder=encoder, pooler=pooler)
-    return build_model(bare.with_head(predicts, labels), seed=3)
+    return trained(bare.with_head(predicts, labels))
 
 
 def encoded(sequences_per_unit: int = 1) -> EncodedExamples:
@@ -191,7 +201,7 @@ def wired(wiring: Any) -> tuple[Model, list[tuple[Batch, Tensor | None, Taps, En
         if wiring in FAMILIES
         else EncoderConfig(**{**SIZES, **WIRINGS[wiring]})
     )
-    model = build_model(ModelConfig(encoder=config, pooler=False), seed=3).eval()
+    model = trained(ModelConfig(encoder=config, pooler=False)).eval()
     taps = Taps(states=frozenset({0, 2, 4}))
     return model, [
         (batch, at, tapped, model.encoder(batch, selected=at, taps=tapped))

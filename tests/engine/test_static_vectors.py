@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from bertsmith.core.errors import ExampleError
 from bertsmith.engine import static
 from bertsmith.engine.static import StaticVectors
 from bertsmith.text.examples.example import Example
@@ -55,6 +56,15 @@ def test_as_many_pieces_are_read_as_the_limit_says_behind_the_prompt(
         assert (found.tokens, found.left_out) == (len(ids[:5]), len(ids[5:]))
     # no direction, and no division by its length
     assert np.array_equal(limited.means([np.zeros(0, np.int64)]), np.zeros((1, WIDTH)))
+
+
+def test_a_pair_is_refused_by_its_line(model: StaticVectors) -> None:
+    first, second = (
+        Example(text="word1", text_pair=pair, label=None, source="rows.csv", line=line)
+        for line, pair in ((3, None), (4, "word2"))
+    )
+    with pytest.raises(ExampleError, match=r"rows\.csv:4: is a pair of texts.*--text-column"):
+        list(model.features([first, second]))
 
 
 @pytest.mark.parametrize("sizes", [[300_000], [1000] * 300])
