@@ -42,6 +42,9 @@ TAGGED = (
     ("She/O", "word7/O", "it/O"),
     ("word1/B-PER", "word2/O", "word9/B-PER", "word8/I-PER", "he/B-ORG"),
     ("word4/B-ORG", "word6/I-ORG"),
+    # a word alone, as datelines and cells of tables are, has none to attend to
+    ("word2/B-PER",),
+    ("\u200b/O", "word7/B-PER"),
 )
 
 COLUMNS = """\

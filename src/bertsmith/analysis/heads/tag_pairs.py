@@ -134,7 +134,9 @@ class TagCounts:
         for row, sentence in enumerate(sentences):
             present[row, np.unique(sentence.split.owner[sentence.split.owner >= 0])] = True
             result.half[row] = sentence.number % 2
-            self._write_row(result, row, sentence.tags, present[row])
+            if present[row].sum() > 1:
+                # a word alone has no other to attend to
+                self._write_row(result, row, sentence.tags, present[row])
         self._pairs.grow(len(self._tags), len(self._tags))
         self._entities.grow(1 + len(self._kinds), 1)
         if self._tags:
