@@ -32,7 +32,7 @@ from bertsmith.objectives.pretraining import MaskedLM, NextSentence
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training import loop
+from bertsmith.training import local, loop
 from bertsmith.training.checkpoints import State
 from bertsmith.training.config import Budget, FitConfig
 from bertsmith.training.loading import BatchSource
@@ -162,8 +162,8 @@ def test_a_machine_may_have_more_cores_than_a_byte_counts_parts(
         length = (model.get_parameter("pooler.dense.bias") + 1).square().sum()
         return Losses(parts={"a": Loss(sum=length, count=part.sequences, correct=torch.tensor(0))})
 
-    with local_replicas(model, length_of_biases, "fp32", parts=sequences, processes=1) as local:
-        found = local.add_gradient(batch, {"a": sequences}, DropoutKey(0, 0, 0))
+    with local_replicas(model, length_of_biases, "fp32", parts=sequences, processes=1) as replicas:
+        found = replicas.add_gradient(batch, {"a": sequences}, DropoutKey(0, 0, 0))
     assert [losses.parts["a"].count for _, losses in found] == [1] * sequences
     gradient = model.get_parameter("pooler.dense.bias").grad
     torch.testing.assert_close(gradient, torch.full((14,), 2.0))
@@ -186,17 +186,19 @@ def test_parameters_that_some_parts_do_not_use_have_the_gradient_of_the_others(
     def batch(*ids: int) -> Batch:
         return pack([np.array([each]) for each in ids], [np.zeros(1, np.int64)] * len(ids))
 
-    steps = [
+    steps: list[tuple[list[int], list[tuple[int, ...]], int | None]] = [
         ([5, 7], [(5, 6), (7, 8)], 12),
         ([8], [(5, 6), (7, 8)], 8),
         ([], [(5, 6), (7, 8)], None),
         ([6, 8], [(6, 8), (8, 5)], 22),
+        # of fewer sequences than parts: what the last batch left in the memory of others is no part
+        ([5, 6], [(7, 5), (6,)], 11),
     ]
-    with local_replicas(model, loss, "fp32", parts=2, processes=1) as local:
+    with local_replicas(model, loss, "fp32", parts=2, processes=1) as replicas:
         for chosen, of_step, expected in steps:
             used[:] = chosen
             for number, ids in enumerate(of_step):
-                local.add_gradient(batch(*ids), {"a": 1}, DropoutKey(0, 0, number))
+                replicas.add_gradient(batch(*ids), {"a": 1}, DropoutKey(0, 0, number))
             gradient = model.get_parameter(name).grad
             if expected is None:
                 assert gradient is None
@@ -213,6 +215,27 @@ def test_parameters_that_some_parts_do_not_use_have_the_gradient_of_the_others(
             model.zero_grad(set_to_none=True)
 
 
+def test_losses_are_in_the_order_of_the_parts_whichever_is_computed_first(
+    batches: PretrainingBatches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the last bits of what is logged would depend on which process was faster."""
+
+    def backwards(entry: int, count: int) -> None:
+        os.write(entry, b"".join(n.to_bytes(2, "little") for n in reversed(range(count))))
+
+    def loss(model: Model, part: Batch) -> Losses:
+        first = int(part.ids[0])
+        total = first * model.get_parameter("pooler.dense.bias").add(1).mean()
+        return Losses(parts={"a": Loss(sum=total, count=first, correct=torch.tensor(0))})
+
+    monkeypatch.setattr(local, "_enqueue_parts", backwards)
+    batch = pack([np.array([each]) for each in (5, 9, 7)], [np.zeros(1, np.int64)] * 3)
+    with local_replicas(model_of(batches), loss, "fp32", parts=3, processes=1) as replicas:
+        found = replicas.add_gradient(batch, {"a": 1}, DropoutKey(0, 0, 0))
+    assert [losses.parts["a"].count for _, losses in found] == [5, 9, 7]
+    assert [float(total) for total, _ in found] == [5, 9, 7]
+
+
 def test_every_part_of_every_batch_has_dropout_of_its_own(batches: PretrainingBatches) -> None:
     model, drawn = model_of(batches), list[tuple[int, ...]]()
     batch, _ = batches.next_batch(DataPosition())
@@ -222,9 +245,9 @@ def test_every_part_of_every_batch_has_dropout_of_its_own(batches: PretrainingBa
         total = model.get_parameter("pooler.dense.bias").sum()
         return Losses(parts={"a": Loss(sum=total, count=1, correct=torch.tensor(0))})
 
-    with local_replicas(model, drawing, "fp32", parts=3, processes=1) as local:
+    with local_replicas(model, drawing, "fp32", parts=3, processes=1) as replicas:
         for number in range(2):
-            local.add_gradient(batch, {"a": 1}, DropoutKey(3, 5, number))
+            replicas.add_gradient(batch, {"a": 1}, DropoutKey(3, 5, number))
     assert len({*drawn}) == len(drawn) == 6
 
 
