@@ -62,3 +62,16 @@ def test_numbers_whose_squares_no_float_holds_have_a_correlation() -> None:
     true, predicted = np.random.default_rng(3).normal(size=(2, 20))
     expected = float(scipy.pearsonr(true, predicted).statistic)
     assert pearson(true * 1e-200, predicted * 1e200) == metric(expected)
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("ours", [pearson, spearman])
+def test_numbers_that_are_not_finite_correlate_as_in_scipy(ours: object, odd: float) -> None:
+    true = np.arange(5.0)
+    for place in range(5):
+        predicted = true.copy()
+        predicted[place] = odd
+        with np.errstate(invalid="ignore"):
+            expected = float(getattr(scipy, f"{ours.__name__}r")(true, predicted).statistic)  # type: ignore[attr-defined]
+        for found in (ours(true, predicted), ours(predicted, true)):  # type: ignore[operator]
+            assert found == metric(expected, nan_ok=True), place

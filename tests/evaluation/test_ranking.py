@@ -85,3 +85,11 @@ def test_equal_scores_gain_nothing_from_the_order_of_the_file() -> None:
     for score in (mean_reciprocal_rank, mean_average_precision, ndcg):
         assert score([first], [same]) == metric(score([last], [same]))
         assert score([first], [same]) < 0.7
+
+
+@pytest.mark.parametrize("score", [mean_reciprocal_rank, mean_average_precision, ndcg])
+def test_a_passage_whose_score_is_nan_leaves_no_score(score: Callable[..., float]) -> None:
+    relevance = [np.array([1.0, 0.0]), np.array([0.0, 1.0, 0.0])]
+    assert score(relevance, [np.array([2.0, 1.0]), np.array([0.0, 1.0, 0.0])]) == 1
+    for odd in ([0.0, 1.0, np.nan], [np.nan, 1.0, 0.0], [np.nan, np.nan, np.nan]):
+        assert np.isnan(score(relevance, [np.array([2.0, 1.0]), np.array(odd)]))

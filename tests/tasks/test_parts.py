@@ -350,6 +350,8 @@ def test_numbers_are_scored_as_they_stand_and_one_for_all_is_a_failure() -> None
     assert measuring.scores(evidence, ("number",), UNTUNED) == {
         "pearson": pytest.approx(1), "spearman": pytest.approx(1),
     }  # fmt: skip
+    unknown = measuring.evidence(rows[:3], [1.0, float("nan"), 4.0], ("number",))
+    assert np.isnan(list(measuring.scores(unknown, ("number",), UNTUNED).values())).all()
     assert measuring.evidence(rows[3:], [0.0], ("number",))[0, 0] == 3.8
     assert RANK.measuring.constant(rows[:3], [0.31, 0.31, 0.31005])
     assert not RANK.measuring.constant(rows[:3], [0.31, 0.3, 0.32])

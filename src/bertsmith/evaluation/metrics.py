@@ -4,7 +4,8 @@ All functions take the true values first. Classes are class numbers (examples,).
 take, for every query, the relevance (passages,) and the score (passages,) of its passages, and
 return the mean over the queries; a query without a relevant passage counts 0. Ties are averaged
 over all their orders (McSherry and Najork 2008), so the result does not depend on the order of the
-file. `calibration` compares probabilities with the accuracy they promise."""
+file. Numbers and scores that are NaN make the result NaN. `calibration` compares probabilities with
+the accuracy they promise."""
 
 from __future__ import annotations
 
@@ -98,21 +99,34 @@ Numbers = NDArray[np.float64]
 
 
 def pearson(true: Numbers, predicted: Numbers) -> float:
-    """Return Pearson's correlation, -1 to 1; NaN for a constant side or a single example."""
+    """Return Pearson's correlation, -1 to 1.
+
+    NaN for a constant side, a single example, or numbers that are not finite.
+    """
     assert true.shape == predicted.shape
     if len(true) < 2 or _constant(true) or _constant(predicted):
-        return float("nan")
+        return math.nan
+    if not (np.isfinite(true).all() and np.isfinite(predicted).all()):
+        return math.nan
     product = np.dot(_unit(true), _unit(predicted))
     return float(np.clip(product, -1.0, 1.0)) + 0.0
 
 
 def spearman(true: Numbers, predicted: Numbers) -> float:
-    """Return Spearman's correlation; equal numbers have the mean of their ranks."""
+    """Return Spearman's correlation; equal numbers have the mean of their ranks.
+
+    NaN where `pearson` of the ranks is, and with a NaN on either side. Infinities have ranks.
+    """
     return pearson(ranks(true), ranks(predicted))
 
 
 def ranks(numbers: Numbers) -> Numbers:
-    """Return the rank of each number, from 1; equal numbers have the mean of their ranks."""
+    """Return the rank of each number, from 1; equal numbers have the mean of their ranks.
+
+    All are NaN if a number is.
+    """
+    if np.isnan(numbers).any():
+        return np.full(numbers.shape, math.nan)
     _, group, counts = np.unique(numbers, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     means: Numbers = last - (counts - 1) / 2
@@ -233,6 +247,9 @@ def ndcg(relevance: Queries, scores: Queries, k: int | None = None) -> float:
 
 def _mean(score: Callable[[Numbers, Numbers], float], relevance: Queries, scores: Queries) -> float:
     assert len(relevance) == len(scores) > 0
+    # NaN has no place in an order
+    if any(np.isnan(query).any() for query in (*relevance, *scores)):
+        return math.nan
     return math.fsum(map(score, relevance, scores)) / len(relevance)
 
 

@@ -149,7 +149,8 @@ def _scoring(labels: Labels, tuned: Tuned) -> Scoring:
 
 def _correlation(correlation: Score, evidence: Evidence) -> float:
     value = correlation(*evidence.T)
-    return value if np.isfinite(value) else 0.0
+    # of a constant alone: numbers that are not finite have no score
+    return 0.0 if np.isnan(value) and np.isfinite(evidence).all() else value
 
 
 def _defined(evidence: Evidence) -> bool:
