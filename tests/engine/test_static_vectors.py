@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bertsmith.core.errors import ExampleError
 from bertsmith.engine import static
 from bertsmith.engine.static import StaticVectors
+from bertsmith.network.pooling import Truncation, UnitLength
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bounds import close_to_float64
@@ -56,6 +57,15 @@ def test_as_many_pieces_are_read_as_the_limit_says_behind_the_prompt(
         assert (found.tokens, found.left_out) == (len(ids[:5]), len(ids[5:]))
     # no direction, and no division by its length
     assert np.array_equal(limited.means([np.zeros(0, np.int64)]), np.zeros((1, WIDTH)))
+
+
+def test_every_layer_after_the_mean_is_applied_in_its_order(model: StaticVectors) -> None:
+    layered = replace(model, after=(UnitLength(), Truncation(4)))
+    assert (model.width, layered.width) == (WIDTH, 4)
+    pieces = texts(model, [3, 0, 8])
+    for ids, found in zip(pieces, layered.means(pieces), strict=True):
+        mean = model.table[ids].astype(np.float64).mean(axis=0) if len(ids) else np.zeros(WIDTH)
+        close_to_float64(found, mean[:4] / (np.linalg.norm(mean) or 1))
 
 
 def test_a_pair_is_refused_by_its_line(model: StaticVectors) -> None:

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
+import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from bertsmith.core.errors import CorpusError, StoreError
+from bertsmith.core.errors import CorpusError, DiskError, StoreError
 from bertsmith.store.preparing import prepare_corpus, prepare_store
 from bertsmith.store.store import StoreIndex
 from bertsmith.store.unfinished import Journal, unfinished_store
@@ -121,6 +123,33 @@ def test_an_interruption_says_how_to_go_on(
     # what was done is not done again
     assert f"{100 * positions[0] / total:.0f}" == done
     assert positions == sorted(positions)
+
+
+def test_progress_that_cannot_be_saved_ends_the_work(
+    prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread saves: what its first call, one between or its very last one meets is raised."""
+    fsync, calls, refused = os.fsync, 0, 0
+
+    def synced(handle: int) -> None:
+        nonlocal calls
+        if threading.current_thread() is not threading.main_thread():
+            calls += 1
+            if calls == refused:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    prepare(tmp_path / "whole")
+    last = calls
+    assert last > 40
+    for refused in (1, 25, last):
+        calls, place = 0, tmp_path / f"store{refused}"
+        with pytest.raises(DiskError, match=r"No space left on device.*it resumes at \d+ %"):
+            prepare(place)
+        assert not place.exists()
+        prepare(place)
+        assert contents(place) == contents(tmp_path / "whole")
 
 
 def test_interruptions_one_after_the_other(prepare: Prepare, folder: Path, tmp_path: Path) -> None:
