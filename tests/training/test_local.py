@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import mmap
 import os
 import signal
 import sys
@@ -167,6 +169,35 @@ def test_a_machine_may_have_more_cores_than_a_byte_counts_parts(
     assert [losses.parts["a"].count for _, losses in found] == [1] * sequences
     gradient = model.get_parameter("pooler.dense.bias").grad
     torch.testing.assert_close(gradient, torch.full((14,), 2.0))
+
+
+def test_a_pipe_of_one_page_is_enough_for_the_slices_of_a_large_model(
+    batches: PretrainingBatches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux gives no more to a user who has thousands of pipes."""
+    model, opened = model_of(batches), os.pipe2
+    count = sum(parameter.numel() for parameter in model.parameters())
+    # as many slices as BERT-large has
+    monkeypatch.setattr(local, "_SLICE", count // 10_000)
+
+    def small_pipe(flags: int) -> tuple[int, int]:
+        ends = opened(flags)
+        assert fcntl.fcntl(ends[1], fcntl.F_SETPIPE_SZ, mmap.PAGESIZE) == mmap.PAGESIZE
+        return ends
+
+    monkeypatch.setattr(os, "pipe2", small_pipe)
+    name = "encoder.embeddings.tokens.weight"
+
+    def loss(model: Model, part: Batch) -> Losses:
+        total = 3 * model.get_parameter(name).sum()
+        return Losses(parts={"a": Loss(sum=total, count=1, correct=torch.tensor(0))})
+
+    batch = pack([np.array([2, 3])] * 2, [np.zeros(2, np.int64)] * 2)
+    with local_replicas(model, loss, "fp32", parts=2, processes=1) as replicas:
+        replicas.add_gradient(batch, {"a": 2}, DropoutKey(0, 0, 0))
+        gradient = model.get_parameter(name).grad
+        assert gradient is not None
+        assert torch.equal(gradient, torch.full_like(gradient, 3.0))
 
 
 def test_parameters_that_some_parts_do_not_use_have_the_gradient_of_the_others(

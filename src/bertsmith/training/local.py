@@ -58,8 +58,8 @@ _SILENT_SECONDS = 10.0
 _NUMBER_BYTES = 2
 # floats of a slice: those of a few parts and their sum stay in a core's cache
 _SLICE = 1 << 15
-# their numbers must fit into a pipe
-_MOST_SLICES = 1 << 14
+# their numbers must fit into a pipe, which may be of one page where a user has many of them
+_MOST_SLICES = 4096 // _NUMBER_BYTES
 
 
 class ReplicaInputs(NamedTuple):
@@ -372,4 +372,6 @@ def local_replicas(
 
 def _enqueue_parts(entry: int, count: int) -> None:
     """Put the numbers of parts or slices into the pipe that processes take them from."""
-    os.write(entry, b"".join(number.to_bytes(_NUMBER_BYTES, "little") for number in range(count)))
+    numbers = b"".join(number.to_bytes(_NUMBER_BYTES, "little") for number in range(count))
+    written = os.write(entry, numbers)
+    assert written == len(numbers)
