@@ -112,3 +112,22 @@ def test_a_request_names_one_host_that_is_served_and_an_old_one_none() -> None:
             }
 
     assert asyncio.run(run()) == HOSTS
+
+
+_POST = b"POST /answer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+_CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+_MALFORMED = (b"zz\r\n{}\r\n0\r\n\r\n", b"2\r\n{}\r\nxx\r\n", b"2\r\n{}abc", b"f" * 21 + b"\r\n")
+
+
+def test_malformed_chunks_are_a_bad_request_and_close_the_connection() -> None:
+    """RFC 9112, sections 6.3 and 8."""
+
+    async def run() -> list[bytes]:
+        async with running() as rig, listening(rig.app) as port:
+            return [await answer_to(port, _POST + _CHUNKED + body) for body in _MALFORMED]
+
+    for answer in asyncio.run(run()):
+        assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert b"the body is not whole" in answer

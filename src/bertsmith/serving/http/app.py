@@ -28,6 +28,7 @@ from bertsmith.serving.http.page import page_routes
 from bertsmith.serving.http.schema import parsed
 from bertsmith.serving.refusals import (
     InternalError,
+    InvalidRequest,
     MethodNotAllowed,
     NotFound,
     Overloaded,
@@ -152,7 +153,9 @@ def _handler_of(
         try:
             body = await request.body()
         except ClientDisconnect:
-            return Response(status_code=_CLIENT_CLOSED)
+            # granian says the same of a body with malformed chunks, whose client is still there
+            problem = "the body is not whole: it ended early, or its chunks are malformed"
+            raise InvalidRequest(problem) from None
         if len(body) < _LARGE_BODY:
             result = await _while_connected(request.receive, asyncio.create_task(answer(body)))
         else:
