@@ -127,7 +127,7 @@ def test_sentence_order_is_even_and_lengths_do_not_give_it_away(longest: int) ->
 
 def test_random_sentences_are_any_of_any_other_document() -> None:
     """Beside a window of its own document, a second text is drawn from all of the others."""
-    store = Places([*[[5] * 7] * 10, [5] * 2000, *[[5] * 7] * 9])
+    store = Places([*[[5] * 7] * 10, [5] * 2000, *[[5] * 7] * 4])
     starts, drawn = store.document_starts(), dict[tuple[int, int], NDArray[np.int64]]()
     for seed, epoch in ((1, 0), (2, 0), *((1, epoch) for epoch in range(1, 8))):
         segments = places_segments(store, "next_sentence", 43, seed)
@@ -146,11 +146,12 @@ def test_random_sentences_are_any_of_any_other_document() -> None:
     all_drawn = all_drawn[all_drawn >= 0]
     assert len(all_drawn) > 900
     document = np.searchsorted(starts, all_drawn, side="right") - 1
-    sentence = (all_drawn - starts[document]) / 5
+    sentence, inside = np.divmod(all_drawn - starts[document], 5)
+    assert not inside.any()
     assert 10 not in document
-    for numbers, count in ((document - (document > 10), 19), (sentence.astype(int), 7)):
-        assert chisquare(np.bincount(numbers, minlength=count)).pvalue > 0.01
-    assert set(sentence.tolist()) == set(range(7))
+    # which of the sentences does not depend on which of the documents
+    kinds = 7 * (document - (document > 10)) + sentence
+    assert chisquare(np.bincount(kinds, minlength=14 * 7)).pvalue > 0.01
 
 
 @pytest.mark.parametrize("text", ["next_sentence", "sentence_order"])
@@ -183,6 +184,21 @@ def test_pairs_are_cut_at_any_share_from_a_tenth_on(text: Text) -> None:
     apart = shares[::2] if text == "next_sentence" else shares
     assert kstest(apart, uniform(0.1, 0.8).cdf).pvalue > 0.01
     assert 0.4 < np.mean(np.array(labels) == 1) < 0.6
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_windows_of_short_documents_are_neither_empty_nor_too_long(across: bool) -> None:
+    random = np.random.default_rng(3)
+    for longest in (1, 3, 40):
+        store = Places([[length] for length in random.integers(1, longest + 1, 900).tolist()])
+        for budget in (5, 8, 13, 32, 64):
+            windows = Windows(store, budget, np.zeros(store.tokens, bool), seed=2, across=across)
+            for epoch in range(3):
+                cuts = windows.cut(np.arange(windows.count), epoch)
+                assert (cuts.starts < cuts.ends).all()
+                assert (cuts.lengths <= budget).all()
+                assert (cuts.starts[1:] == cuts.ends[:-1]).all()
+                assert (cuts.starts[0], cuts.ends[-1]) == (0, store.tokens)
 
 
 def test_every_stream_has_the_seed_and_the_epoch() -> None:

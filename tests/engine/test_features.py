@@ -141,11 +141,15 @@ def test_vectors_do_not_depend_on_the_batch(model: Model, tokenizer: Tokenizer) 
 
 
 def test_vectors_can_be_brought_to_length_one(model: Model, tokenizer: Tokenizer) -> None:
-    plain = found(model, tokenizer, examples(5), FeatureConfig(pool="token"))
-    unit = found(model, tokenizer, examples(5), FeatureConfig(pool="token", normalize=True))
-    for one, other in zip(plain, unit, strict=True):
-        lengths = np.linalg.norm(one.vectors.astype(np.float64), axis=1, keepdims=True)
-        close_unit_vectors(other.vectors, one.vectors / lengths)
+    # longer than 1, and shorter
+    for layer, longer in (("last", True), ("mix:0.001,0,0.002", False)):
+        config = FeatureConfig(pool="token", layer=layer)
+        plain = found(model, tokenizer, examples(5), config)
+        unit = found(model, tokenizer, examples(5), replace(config, normalize=True))
+        for one, other in zip(plain, unit, strict=True):
+            lengths = np.linalg.norm(one.vectors.astype(np.float64), axis=1, keepdims=True)
+            assert ((lengths > 1) == longer).all()
+            close_unit_vectors(other.vectors, one.vectors / lengths)
     (by_layer,) = features(model, tokenizer, examples(1), after=[UnitLength()])
     assert np.linalg.norm(by_layer.vectors) == pytest.approx(1, abs=1e-6)
 
