@@ -66,6 +66,58 @@ def test_what_fits_on_no_machine_is_refused_and_not_waited_for(
     Cluster().submit(Job(open=str, argument=1, work=divmod, threads=5))
 
 
+def test_results_are_in_order_few_are_in_flight_and_a_job_is_opened_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two jobs at once, whose tasks a process ends in another order than they were given."""
+    waiting: list[tuple[Any, ...]] = []
+    done: dict[int, Any] = {}
+    most = 0
+
+    class Task:
+        def __init__(self, run: Callable[..., Any]) -> None:
+            self.run = run
+
+        def options(self, **settings: object) -> Task:
+            assert settings["num_cpus"] == 1
+            return self
+
+        def remote(self, *arguments: Any) -> int:  # noqa: ANN401
+            nonlocal most
+            waiting.append((len(waiting) + len(done), self.run, arguments))
+            most = max(most, len(waiting))
+            return len(waiting) + len(done) - 1
+
+    def get(reference: Any) -> Any:  # noqa: ANN401
+        if isinstance(reference, Job):
+            return reference
+        while reference not in done:
+            number, run, arguments = waiting.pop()
+            done[number] = run(*arguments)
+        return done[reference]
+
+    opened: list[str] = []
+
+    def open_one(argument: str) -> str:
+        opened.append(argument)
+        return argument
+
+    def work(state: str, item: int) -> tuple[str, int]:
+        return state, item
+
+    fake = ModuleType("ray")
+    vars(fake).update(
+        nodes=lambda: [{"Alive": True, "Resources": {"CPU": 2.0}}],
+        put=lambda job: job, remote=Task, get=get,
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    for name in ("one", "other"):
+        job = Job(open=open_one, argument=name, work=work)
+        assert list(Cluster().in_order(job, range(23))) == [(name, item) for item in range(23)]
+    assert opened == ["one", "other"]
+    assert 2 < most <= 7
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """Ray with two processes of this machine."""

@@ -1351,6 +1351,23 @@ def test_at_the_end_what_was_asked_is_answered() -> None:
     run(test)
 
 
+def test_what_waits_when_the_server_stops_is_refused() -> None:
+    async def test() -> None:
+        async with running() as rig:
+            rig.links[0].held = True
+            waiting = [asyncio.create_task(rig.post("/answer", ASKED)) for _ in range(3)]
+            await until(lambda: rig.gateway.waiting == 3)
+            rig.gateway.stop()
+            for response in await asyncio.gather(*waiting):
+                assert response.status_code == 503
+                assert "shutting down" in response.text
+            # nor is the worker replaced that was ended
+            await asyncio.sleep(0)
+            assert len(rig.links) == 1
+
+    run(test)
+
+
 # what is told
 
 

@@ -110,6 +110,23 @@ def test_what_remains_of_a_request_whose_client_hangs_up_is_cancelled() -> None:
     run(test)
 
 
+def test_an_answer_that_comes_too_late_is_dropped_and_its_worker_goes_on() -> None:
+    async def test() -> None:
+        async with running(MODELS, deadline=0.05) as rig:
+            link = rig.links[0]
+            link.held = True
+            assert (await rig.post("/answer", {"inputs": ["late"]})).status_code == 504
+            assert link.cancelled
+            # it was being computed when it was cancelled
+            link.release()
+            link.held = False
+            response = await rig.post("/answer", {"inputs": ["in time"]})
+            assert [each["label"] for each in response.json()["answers"]] == ["in time"]
+            assert rig.links == [link]
+
+    run(test)
+
+
 def test_texts_are_counted_where_parts_of_them_expire_or_are_lost() -> None:
     async def test() -> None:
         async with running(MODELS, deadline=0.05) as rig:
