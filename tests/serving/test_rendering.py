@@ -25,7 +25,9 @@ TRUNCATED = (3, 64)
 
 
 def vector(number: int, rows: int = 1) -> Floats:
-    """The vector of a text, or of each of its tokens; that of the last text has no length."""
+    """The vector of a text, or of each of its tokens; those of the last two have no length."""
+    if number == 98:
+        return np.zeros((rows, WIDTH), np.float32)
     if number == 99:
         return np.array([[np.nan, np.inf, 1e-30, 0, -0.0]] * rows, np.float32)
     return np.random.default_rng(number).normal(size=(rows, WIDTH)).astype(np.float32)
