@@ -457,6 +457,15 @@ def _identity(row: Question) -> Hashable:
     return folded(row.context)
 
 
+def _articles(rows: Sequence[Question]) -> list[Hashable]:
+    """Return the title of each question's article, whose contexts are about the same.
+
+    Where it has none, or all have one title in common, its context.
+    """
+    several = len({row.title for row in rows}) > 1
+    return [row.title if several and row.title else _identity(row) for row in rows]
+
+
 def _describe(rows: Sequence[Question], labels: Labels) -> str:
     """Return the numbers of contexts, and of questions without an answer."""
     contexts = len({row.context for row in rows})
@@ -480,6 +489,7 @@ SPAN = Task(
     labels=Labelling(names=_names),
     # the questions of a context
     identity=_identity,
+    clusters=_articles,
     question_key=attrgetter("question", "context"),
     answers=Answers(
         encode=encode_questions,

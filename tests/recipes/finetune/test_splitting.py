@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 from bertsmith.recipes.finetune.splitting import split
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.config import Reading
+from bertsmith.tasks.span import SPAN
 from bertsmith.tasks.tag import TAG
 from bertsmith.text.examples.example import Example
+from bertsmith.text.examples.formats.squad import Answer, Question
 from bertsmith.text.examples.tagged import Tagged
 
 
@@ -57,6 +60,57 @@ def test_two_documents_are_cut_by_sentences_with_a_warning(
     assert "dev has some of groups that are also in train" in " ".join(
         capsys.readouterr().err.split()
     )
+
+
+@pytest.mark.parametrize("layout", ["json", "csv"])
+def test_the_questions_of_one_article_stay_on_one_side(layout: str, tmp_path: Path) -> None:
+    """An article of SQuAD has many contexts, all about what its title says."""
+    articles = [
+        {
+            "title": f"Article {n}",
+            "paragraphs": [
+                {
+                    "context": f"Part {part} of A{n}.",
+                    "qas": [
+                        {
+                            "id": f"{n} {part}",
+                            "question": "Of which?",
+                            "answers": [{"text": f"A{n}", "answer_start": 10}],
+                        }
+                    ],
+                }
+                for part in range(5)
+            ],
+        }
+        for n in range(40)
+    ]
+    path = tmp_path / f"train.{layout}"
+    if layout == "json":
+        path.write_text(json.dumps({"data": articles}), encoding="utf-8")
+    else:
+        lines = [
+            f"{article['title']},Part {part} of A{n}.,Of which?,A{n}"
+            for n, article in enumerate(articles)
+            for part in range(5)
+        ]
+        path.write_text("\n".join(["title,context,question,answer", *lines]), encoding="utf-8")
+    rows = list(SPAN.reader.labelled(path, SPAN.reader.resolve(path, Reading())))
+    kept, held_out = split(SPAN, rows, 0.1, seed=1)
+    titles = [{row.title for row in part} for part in (kept, held_out)]
+    assert [len(part) for part in titles] == [36, 4]
+    assert len(held_out) == 20
+
+
+def test_one_title_for_all_questions_names_no_article() -> None:
+    answer = Answer("b", 2)
+    rows = [
+        Question(
+            id=str(n), question="c?", context=f"a b {n}", answers=(answer,), impossible=False,
+            plausible=(), title="all", source="memory", line=n,
+        )
+        for n in range(30)
+    ]  # fmt: skip
+    assert len(split(SPAN, rows, 0.1, seed=1)[1]) == 3
 
 
 def pair(first: str, second: str, label: str) -> Example:

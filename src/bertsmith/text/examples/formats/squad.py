@@ -60,17 +60,17 @@ def read_questions(
 ) -> Iterator[Question]:
     """Yield the questions of SQuAD's JSON, or of a table or list of records with one per row.
 
-    Rows have ``id``, ``question``, ``context`` and ``answers`` as
-    ``{"text": [...], "answer_start": [...]}``, in a cell as JSON or as Python prints it, empty
-    lists if no answer is possible; or columns ``answer_text`` and ``answer_start``. Answers may be
-    text alone, without positions: a string, a list of strings, or a column ``answer_text`` or
-    ``answer``, empty if no answer is possible. Such a text is found in the context, as whole words
-    if it occurs as such; it is an error unless it occurs once or, without `need_positions`, as
-    scores compare texts alone, more often: then it is the first. Of `columns`, the text is the
-    context, the second text the question and the label the answers. An answer that is not at its
-    position is an error; without `need_answers`, what is no answer is left out. Raises
-    `ExampleError`, with file and line, unless `bad` takes the error; an unreadable paragraph or
-    article counts as one.
+    Rows have ``id``, ``question``, ``context``, perhaps the ``title`` of its article, and
+    ``answers`` as ``{"text": [...], "answer_start": [...]}``, in a cell as JSON or as Python prints
+    it, empty lists if no answer is possible; or columns ``answer_text`` and ``answer_start``.
+    Answers may be text alone, without positions: a string, a list of strings, or a column
+    ``answer_text`` or ``answer``, empty if no answer is possible. Such a text is found in the
+    context, as whole words if it occurs as such; it is an error unless it occurs once or, without
+    `need_positions`, as scores compare texts alone, more often: then it is the first. Of `columns`,
+    the text is the context, the second text the question and the label the answers. An answer that
+    is not at its position is an error; without `need_answers`, what is no answer is left out.
+    Raises `ExampleError`, with file and line, unless `bad` takes the error; an unreadable paragraph
+    or article counts as one.
     """
     file = TextFile(path, ExampleError, columns.encoding)
 
@@ -147,7 +147,8 @@ class _QuestionBuilder:
             if "answers" in part or "text" in part:
                 value["answers"] = _answers_of_row(part)
                 value["is_impossible"] = not value["answers"]
-            question = self._try(LocatedValue(value, line), part["context"], None, row=table.row())
+            context, title = part["context"], part.get("title")
+            question = self._try(LocatedValue(value, line), context, title, row=table.row())
             if question is not None:
                 yield question
 
@@ -310,6 +311,8 @@ _ROLES = {
     "text": ANSWER_TEXTS,
     "start": ("answer_start", "answers.answer_start", "answers_start", "start", "start_position"),
 }
+# of the articles that contexts are from
+_TITLES = ("title",)
 
 
 _NAMES = frozenset(name for names in _ROLES.values() for name in names)
@@ -337,6 +340,9 @@ def _places(head: TableHead, columns: Columns, file: TextFile) -> dict[str, int]
     if same is not None:
         problem = f"the column {names[indices[same]][:40]!r} is named for two parts of a question"
         raise file.fault(problem, 1, "name a different column for each")
+    title = first_of(names, _TITLES)
+    if title is not None and title not in indices.values():
+        indices["title"] = title
     return indices
 
 
