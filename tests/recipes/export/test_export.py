@@ -279,6 +279,17 @@ def test_the_card_states_the_threshold_of_answers(
     assert "gives no answer" not in card_of(MODELS[case])
 
 
+def test_the_card_says_for_which_characters_the_tokenizer_gives_other_ids(tmp_path: Path) -> None:
+    """U+0378 is assigned in no version of Unicode; U+09FD, a mark of punctuation, since 11."""
+    tokenizer = Tokenizer((*SPECIALS, "a", "b", "##b"), BasicRules(lowercase=True))
+    tokenizer.save(tmp_path)
+    adapt_tokenizer(tmp_path, tokenizer, "onnx")
+    compiled = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    for text in ("a\u0378b", "a\u09fdb"):
+        assert compiled.encode(text, add_special_tokens=False).tokens != tokenizer.pieces(text)
+    assert "gives the ids of bertsmith, but for rare characters" in card_of(MODELS["bert-class"])
+
+
 def test_the_lines_of_python_give_a_text_with_its_choices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,9 @@ from bertsmith.recipes.export.config import Target
 from bertsmith.recipes.export.graph import SENTENCE_OUTPUT, input_names, output_names
 from bertsmith.recipes.export.runtimes import BOUND, Comparison
 from bertsmith.tasks.rank import RELEVANCE
-from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.normalisation import UnigramRules
+from bertsmith.tokens.tokenizer import Rules, Tokenizer
 from bertsmith.weights.config_json import MIN_CONFIDENCE, NO_ANSWER
 from bertsmith.weights.sentence_folder import SentenceSettings
 
@@ -153,8 +156,12 @@ def card(described: Described, comparison: Comparison) -> str:
     if config.labels:
         names = ", ".join(map(markdown, config.labels))
         lines += [f"Labels, in the order of the outputs: {names}.", ""]
-    for note in (_withheld(config), _continued(config), _read(described), _pairs_cut(described)):
-        lines += [note, ""] if note else []
+    notes = (
+        *(_withheld(config), _continued(config)),
+        *(_read(described), _pairs_cut(described), _other_ids(described.tokenizer.rules)),
+    )
+    for note in filter(None, notes):
+        lines += [note, ""]
     return "\n".join([*lines, ""]) + _example(described)
 
 
@@ -218,6 +225,23 @@ def _pairs_cut(described: Described) -> str:
         "The library shortens a long pair at its end, so that a long first text leaves less of the "
         "second, or nothing, which changes the answer: shorten such texts before."
     )
+
+
+def _other_ids(rules: Rules) -> str:
+    """Return for which characters tokenizer.json gives other ids than bertsmith; "" for none."""
+    if isinstance(rules, BasicRules) and rules.slow:
+        return (
+            "`tokenizer.json` gives the ids of bertsmith, but for rare characters: those that "
+            f"Unicode {unicodedata.unidata_version} does not assign (bertsmith drops them, "
+            "compiled tokenizers read an unknown word), and marks and punctuation assigned since "
+            "the tables of the compiled tokenizers were made."
+        )
+    if isinstance(rules, UnigramRules) and rules.compiled is None and not rules.keep_accents:
+        return (
+            "`tokenizer.json` gives the ids of bertsmith, but where marks are vowel signs, as in "
+            "Hindi: compiled tokenizers drop those too, bertsmith only accents."
+        )
+    return ""
 
 
 def int8_section(rows: Sequence[Sequence[str]], judged: str, target: Target) -> str:
