@@ -279,6 +279,8 @@ def test_a_template_is_printed_without_what_is_required(capsys: pytest.CaptureFi
         ("a.yaml", "num_train_epochs: 3\nyeats: {kind: dry}", "a.yaml:1: there is no option num-"),
         ("a.yaml", "batch-size: 3\nbatch_size: 4\n", "a.yaml: batch-size is given twice;"),
         ("a.toml", 'yeast.kind = "dry"\n"yeast.kind" = "dry"\n', "a.toml: yeast.kind is given tw"),
+        ("a.json", '{"hours": 3, "hours": 4}', "a.json: not JSON: the key 'hours' occurs twice; l"),
+        ("a.json", '{"yeast": {"kind": "dry", "kind": "dry"}}', "a.json: not JSON: the key 'kind'"),
         ("a.yaml", "", "a.yaml: contains no options by name"),
     ],
 )  # fmt: skip

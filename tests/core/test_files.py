@@ -268,7 +268,7 @@ def test_json_is_bounded() -> None:
         with pytest.raises(ValueError, match="nested deeper than 64 levels"):
             parse_json(text)
     assert parse_json('{"a": 1, "a": 2}') == {"a": 2}
-    with pytest.raises(ValueError, match="a name occurs twice"):
+    with pytest.raises(ValueError, match="the name 'a' occurs twice"):
         parse_json('{"b": {"a": 1, "a": 2}}', unique=True)
     with pytest.raises(ValueError, match="utf-8"):
         parse_json(b'"\xff"')

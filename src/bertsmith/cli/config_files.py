@@ -11,13 +11,13 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.files import json_problem, parse_json, unreadable
+from bertsmith.core.files import RepeatedName, json_problem, parse_json, unreadable
 from bertsmith.core.options import Option, flat, groups_of, nested_values
 
 _MAX_BYTES = 2**20
@@ -87,7 +87,7 @@ def _parsed(text: str, file: Path) -> Any:  # noqa: ANN401
     kind = {".toml": "TOML", ".json": "JSON"}.get(file.suffix, "YAML")
     try:
         parsers: dict[str, Callable[[str], Any]] = {
-            "TOML": tomllib.loads, "JSON": parse_json, "YAML": parse_yaml
+            "TOML": tomllib.loads, "JSON": partial(parse_json, unique=True), "YAML": parse_yaml
         }  # fmt: skip
         return parsers[kind](text)
     except tomllib.TOMLDecodeError as error:
@@ -98,6 +98,10 @@ def _parsed(text: str, file: Path) -> Any:  # noqa: ANN401
     except json.JSONDecodeError as error:
         problem = f"not JSON: {error.msg}"
         raise ConfigError(problem, where=file, line=error.lineno, remedy=_REMEDY) from error
+    except RepeatedName as error:
+        problem = f"not JSON: the key {error.name!r} occurs twice"
+        remedy = "leave one of them out"
+        raise ConfigError(problem, where=file, remedy=remedy) from error
     except ConfigError as error:
         error.where = file
         raise

@@ -434,6 +434,14 @@ _CONTAINERS = frozenset((dict, list))
 MAX_DEPTH = 64
 
 
+class RepeatedName(ValueError):
+    """An object of JSON in which a name occurs twice."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the name {name!r} occurs twice")
+        self.name = name
+
+
 class NestedTooDeep(ValueError):
     """JSON that is nested deeper than `MAX_DEPTH`."""
 
@@ -457,7 +465,7 @@ def parse_json(text: bytes | str, *, unique: bool = False) -> Any:  # noqa: ANN4
     """Return the value of JSON, in UTF-8 where it is bytes; `ValueError` for anything else.
 
     The same for values that are nested deeper than `MAX_DEPTH`, and with `unique` for an object in
-    which a name occurs twice.
+    which a name occurs twice (`RepeatedName`).
     """
     try:
         written = text if isinstance(text, str) else text.decode("utf-8")
@@ -470,9 +478,11 @@ def parse_json(text: bytes | str, *, unique: bool = False) -> Any:  # noqa: ANN4
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    results = dict(pairs)
-    if len(results) < len(pairs):
-        raise ValueError("a name occurs twice")
+    results: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in results:
+            raise RepeatedName(name)
+        results[name] = value
     return results
 
 
