@@ -73,7 +73,9 @@ def test_a_run_goes_through_its_phases(store: TokenStore, tokenizer: Tokenizer) 
     for step in range(steps):
         place = batches.enter(place, step / steps)
         places.append(place)
+        following = batches.after(place)
         batch, place = batches.next_batch(place)
+        assert following == place
         seen.append((max(batch.lengths), batch.tokens))
     for part, longest, budget in (
         (seen[:10], 20, 2000), (seen[10:30], 40, 1000), (seen[30:], 90, 2000),

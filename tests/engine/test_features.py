@@ -19,6 +19,7 @@ from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model, build_model
 from bertsmith.network.pooling import UnitLength
 from bertsmith.text.examples.reading import Example
+from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import save_model
 from bounds import close_to_transformers, close_unit_vectors, close_when_regrouped
@@ -235,6 +236,22 @@ def test_a_prompt_and_lower_case_come_before_encoding(model: Model, tokenizer: T
     assert got.example.text == "WORD2"
     with pytest.raises(ConfigError, match="leave the prompt out"):
         found(model, tokenizer, [], FeatureConfig(prompt="word1", pool="token"))
+
+
+def test_texts_are_lowered_for_a_tokenizer_that_does_not_but_for_its_special_tokens(
+    model: Model, tokenizer: Tokenizer
+) -> None:
+    cased = Tokenizer(tokenizer.vocabulary, BasicRules(lowercase=False))
+    written, lower = "WORD2 [MASK] Word3", "word2 [MASK] word3"
+    for texts in ((written, lower), (lower, written)):
+        one, two = (replace(example(text), text_pair=pair) for text, pair in (texts, texts[::-1]))
+        config = FeatureConfig(lowercase=True)
+        first, second = (item.vectors for item in features(model, cased, [one, two], config))
+        (expected,) = features(model, cased, [replace(example(lower), text_pair=lower)])
+        assert np.array_equal(first, second)
+        close_when_regrouped(first, expected.vectors)
+    with pytest.raises(ConfigError, match="lower-case the text yourself"):
+        found(model, cased, [], FeatureConfig(lowercase=True, pool="token"))
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from bertsmith.network.encoded import Encoded, Taps
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.families.family import FamilyName
 from bertsmith.network.model import Model, build_model, forward_only
+from bertsmith.network.pooling import Dense
 from bertsmith.text.examples.example import Example
 from bertsmith.tokens.tokenizer import Tokenizer
 from bounds import check
@@ -275,7 +276,10 @@ def test_reproducible_answers_have_the_same_bits_among_others(
 ) -> None:
     model = built(family_config("bert"), None)
     engine = prepared(model, way, reproducible=True)
-    extraction = Features(engine.model, tokenizer, FeatureConfig(pool=pool), ())
+    random = torch.Generator().manual_seed(2)
+    weight, bias = (torch.randn(shape, generator=random) for shape in ((65, 48), (65,)))
+    after = (Dense(weight, bias, "Tanh"),)
+    extraction = Features(engine.model, tokenizer, FeatureConfig(pool=pool), after)
     predictor, asked = engine.predictor(extraction), texts(17)
     alone = [next(predictor([request])).vectors for request in asked]
     for item, expected in zip(predictor(asked), alone, strict=True):

@@ -110,12 +110,12 @@ def test_words_that_are_cut_off_have_no_row(small: Model, cutting: Tokenizer) ->
 
 
 def test_a_piece_that_begins_with_a_blank_belongs_to_the_next_word() -> None:
-    # as byte-level and SentencePiece pieces do: "▁ab", "c", "▁", "d"
-    spans = np.array([[0, 2], [2, 3], [3, 4], [4, 5]])
-    vectors = np.eye(4, dtype=np.float32)
-    got, words = merged(vectors, spans, word_spans("abc d", "blanks"), "sum")
+    # as byte-level and SentencePiece pieces do: "▁ab", "c", "▁", "d", and "▁" at the end
+    spans = np.array([[0, 2], [2, 3], [3, 4], [4, 5], [5, 6]])
+    vectors = np.eye(5, dtype=np.float32)
+    got, words = merged(vectors, spans, word_spans("abc d ", "blanks"), "sum")
     assert words.tolist() == [[0, 3], [4, 5]]
-    assert got.tolist() == [[1, 1, 0, 0], [0, 0, 1, 1]]
+    assert got.tolist() == [[1, 1, 0, 0, 0], [0, 0, 1, 1, 1]]
 
 
 def test_a_text_without_pieces_has_no_rows(small: Model, cutting: Tokenizer) -> None:
