@@ -68,14 +68,18 @@ def test_windows_cover_a_text_and_the_last_is_full(length: int, room: int, overl
 
 
 def test_each_token_is_read_where_its_nearer_side_is_longest() -> None:
-    starts, chosen = window_of(50, 20, 10)
-    assert starts == [0, 10, 20, 30]
-    for token, window in enumerate(chosen.tolist()):
-        sides = [
-            min(token - start, start + 19 - token) if start <= token < start + 20 else -1
-            for start in starts
-        ]
-        assert sides[window] == max(sides)
+    assert window_of(50, 20, 10)[0] == [0, 10, 20, 30]
+    # in windows of 19 some tokens are as far from the edge of both: the earlier one counts
+    for width, overlap in ((20, 10), (19, 9), (19, 40), (1, 0)):
+        starts, chosen = window_of(50, width, overlap)
+        for token, window in enumerate(chosen.tolist()):
+            sides = [
+                min(token - start, start + width - 1 - token)
+                if start <= token < start + width
+                else -1
+                for start in starts
+            ]
+            assert window == sides.index(max(sides))
     assert window_of(3, 20, 10)[1].tolist() == [0, 0, 0]
     assert window_of(0, 20, 10)[1].tolist() == []
 

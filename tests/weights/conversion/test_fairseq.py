@@ -238,6 +238,36 @@ def opened_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("opened_here")
+@pytest.mark.parametrize(("named", "same"), [("gelu_accurate", "gelu_new"), ("relu", None)])
+def test_of_several_heads_none_is_kept_and_the_activation_is_that_of_the_checkpoint(
+    tmp_path: Path, named: str, same: str | None
+) -> None:
+    rows = write_vocabulary(tmp_path / "in")
+    theirs = made(RobertaForMaskedLM, rows, hidden_act=same or "gelu")
+    weights = fairseq_names(theirs.state_dict(), side="encoder", norm="emb_layer_norm")
+    heads = [
+        f"classification_heads.{name}.{part}.{leaf}"
+        for name in ("mnli", "rte")
+        for part in ("dense", "out_proj")
+        for leaf in ("weight", "bias")
+    ]
+    weights |= dict.fromkeys(heads, torch.ones(32))
+    settings = arguments(attention_dropout=0.25)
+    settings.activation_fn = named
+    torch.save({"args": settings, "model": weights}, tmp_path / "in" / "model.pt")
+    if same is None:
+        with pytest.raises(ModelFolderError, match="hidden_act is 'relu'"):
+            convert(tmp_path / "in", tmp_path / "out")
+        return
+    result = convert(tmp_path / "in", tmp_path / "out")
+    reason = "one of several heads, of which a model folder has one"
+    assert {name: result.moves.dropped[name] for name in heads} == dict.fromkeys(heads, reason)
+    compare(tmp_path / "out", theirs)
+    encoder = load_model(tmp_path / "out")[0].config.encoder
+    assert (encoder.dropout, encoder.attention_dropout) == (0.1, 0.25)
+
+
+@pytest.mark.usefixtures("opened_here")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
