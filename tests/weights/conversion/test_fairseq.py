@@ -244,7 +244,7 @@ def test_of_several_heads_none_is_kept_and_the_activation_is_that_of_the_checkpo
 ) -> None:
     rows = write_vocabulary(tmp_path / "in")
     theirs = made(RobertaForMaskedLM, rows, hidden_act=same or "gelu")
-    weights = fairseq_names(theirs.state_dict(), side="encoder", norm="emb_layer_norm")
+    weights = fairseq_names(theirs.state_dict(), side="model.encoder", norm="emb_layer_norm")
     heads = [
         f"classification_heads.{name}.{part}.{leaf}"
         for name in ("mnli", "rte")
