@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from bertsmith.analysis.heads.best_heads import held_out_share
 from bertsmith.analysis.heads.coreference import (
     CoreferenceFigures,
     anaphors,
@@ -145,9 +147,9 @@ def items() -> list[Item]:
 
 
 def plain_tags(other: Any) -> dict[tuple[str, str], dict[str, Any]]:  # noqa: ANN401
-    """By what is asked and wanted: hits by head, words, chance, and hits by offset."""
+    """By what is asked and wanted: hits by half and head, words, chance, and hits by offset."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    for sentence in TAGGED:
+    for half, sentence in zip(itertools.cycle((0, 1)), TAGGED, strict=False):
         words, tags = zip(*(item.rsplit("/", 1) for item in sentence), strict=True)
         there = [n for n, word in enumerate(words) if word != "\u200b"]
         entity: list[int] = []
@@ -161,20 +163,25 @@ def plain_tags(other: Any) -> dict[tuple[str, str], dict[str, Any]]:  # noqa: AN
             wanted: list[int],
             there: list[int],
             weights: Any,  # noqa: ANN401
+            half: int = half,
         ) -> None:
             if not wanted:
                 return
             row = found.setdefault(
-                key, {"hits": np.zeros((3, 4)), "words": 0, "chance": 0.0, "offsets": {}}
-            )
-            row["words"] += 1
+                key,
+                {
+                    "hits": np.zeros((2, 3, 4), np.int64), "words": np.zeros(2, np.int64),
+                    "chance": 0.0, "offsets": {},
+                },
+            )  # fmt: skip
+            row["words"][half] += 1
             row["chance"] += len(wanted) / (len(there) - 1)
             for word in wanted:
                 row["offsets"][word - asked] = row["offsets"].get(word - asked, 0) + 1
             for layer, head, attended in weights:
                 mine = attended[asked].copy()
                 mine[asked] = -1
-                row["hits"][layer, head] += int(mine.argmax()) in wanted
+                row["hits"][half, layer, head] += int(mine.argmax()) in wanted
 
         for asked in there:
             if tags[asked] == "O":
@@ -195,17 +202,24 @@ def test_tag_pairs_are_those_of_a_plain_loop(model: Model, other: Any) -> None: 
     assert {(item.asked, item.wanted) for item in both} == set(expected)
     for item in both:
         row = expected[item.asked, item.wanted]
-        assert item.count == row["words"]
-        np.testing.assert_allclose(item.accuracy, row["hits"] / row["words"], atol=1e-12)
-        assert item.chance == pytest.approx(row["chance"] / row["words"])
+        words = row["words"].sum()
+        assert item.count == words
+        np.testing.assert_allclose(item.accuracy, row["hits"].sum(0) / words, atol=1e-12)
+        held_out = held_out_share(row["hits"], row["words"])
+        assert item.held_out == pytest.approx(held_out, nan_ok=True)
+        assert item.chance == pytest.approx(row["chance"] / words)
         most = max(row["offsets"].values())
-        assert item.offset_accuracy == pytest.approx(most / row["words"])
-        assert row["offsets"][item.offset] == most
+        assert item.offset_accuracy == pytest.approx(most / words)
+        # the nearest of those that are as good, and the next rather than the previous
+        best = [offset for offset, count in row["offsets"].items() if count == most]
+        assert item.offset == min(best, key=lambda offset: (abs(offset), -offset))
         assert item.best_accuracy == item.accuracy[item.best[0] - 1, item.best[1] - 1]
     counts = [pair.count for pair in found.pairs]
     assert counts == sorted(counts, reverse=True)
     assert [entity.asked for entity in found.entities] == ["all", "ORG", "PER", "LOC"]
     assert ("LOC", SAME) in expected
+    in_both = {item.wanted == SAME for item in both if np.isfinite(item.held_out)}
+    assert in_both == {True, False}
     # nothing has tags
     assert annotation_figures(model, [Item(**{**vars_of(items()[0]), "tagged": None})]).tags == (
         [],
@@ -345,3 +359,16 @@ def test_a_type_with_the_name_of_all_is_counted_once() -> None:
     assert [(entity.asked, entity.count) for entity in counts.figures().entities] == [
         ("all", 2)
     ] * 2
+
+
+def test_entities_of_more_types_than_are_counted_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bertsmith.analysis.heads.tag_pairs._MAX_TAGS", 1)
+    split = split_words(TOKENIZER, ("word1", "word2", "word3", "word4", "word5"), 20)
+    assert split is not None
+    counts = TagCounts(1, 1)
+    counts.block([TaggedWords(split, ("B-one", "I-one", "O", "B-two", "I-two"), 0)])
+    assert [(entity.asked, entity.count) for entity in counts.figures().entities] == [
+        ("all", 2), ("one", 2),
+    ]  # fmt: skip

@@ -13,6 +13,7 @@ import torch
 import transformers
 
 import bertsmith
+from bertsmith.analysis.attributions.attribution import Baseline
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
 from bertsmith.recipes.config import Attributing, ExplainConfig, ExplainingConfig
 from bertsmith.recipes.explain import explain
@@ -109,7 +110,7 @@ def test_the_beginning_of_long_texts_is_read_and_limits_hold(
 
 @pytest.mark.parametrize(("baseline", "token"), [("mask", "[MASK]"), ("pad", "[PAD]")])
 def test_gradients_are_integrated_from_the_baseline_that_is_chosen(
-    classifier: Path, tiny_tokenizer: Tokenizer, baseline: str, token: str
+    classifier: Path, tiny_tokenizer: Tokenizer, tmp_path: Path, baseline: Baseline, token: str
 ) -> None:
     theirs = transformers.BertForSequenceClassification.from_pretrained(classifier).eval()
     model = bertsmith.load(classifier, device="cpu", precision="fp32")
@@ -125,6 +126,16 @@ def test_gradients_are_integrated_from_the_baseline_that_is_chosen(
     label = int(whole.argmax())
     own = found["methods"]["integrated-gradients"]
     close_to_transformers(own["difference"], float(whole[label] - empty[label]))
+    (tmp_path / "asked.txt").write_text("word1 good word2\n", encoding="utf-8")
+    page = tmp_path / "why.html"
+    how = ExplainingConfig(baseline=baseline)
+    config = ExplainConfig(
+        model=classifier, file=str(tmp_path / "asked.txt"), out=page, explaining=how
+    )
+    explain(config)
+    side = "above" if whole[label] >= empty[label] else "below"
+    text = f"{side} that of a text of {'masks' if baseline == 'mask' else 'padding'}; the shares"
+    assert text in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

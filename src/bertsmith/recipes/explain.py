@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bertsmith.analysis.attributions.attribution import Attribution, Explainer, Method
+from bertsmith.analysis.attributions.attribution import Attribution, Baseline, Explainer, Method
 from bertsmith.analysis.attributions.deletion import DeletionFigures, DeletionTest
 from bertsmith.analysis.attributions.subjects import Subject, Word, subjects_of, text_of_words
 from bertsmith.core.errors import ConfigError, ExampleError
@@ -303,7 +303,7 @@ def _page(config: ExplainConfig, explained: Explained) -> Report:
             "as many random words are; the difference with its 95 % interval, in points. Words "
             "that the answer consists of stay.",
         )
-    _add_explanations(report, explained.answers)
+    _add_explanations(report, explained.answers, config.explaining.baseline)
     return report
 
 
@@ -323,7 +323,9 @@ _LEGEND = (
 )
 
 
-def _add_explanations(report: Report, answers: Sequence[tuple[Subject, Attributions]]) -> None:
+def _add_explanations(
+    report: Report, answers: Sequence[tuple[Subject, Attributions]], baseline: Baseline
+) -> None:
     """Add the legend and the shaded texts to a page."""
     report.text("How to read this page", [_LEGEND])
     body = ""
@@ -332,20 +334,21 @@ def _add_explanations(report: Report, answers: Sequence[tuple[Subject, Attributi
         body += " (withheld: predict gives no answer)</h3>" if answer.withheld else "</h3>"
         for method, result in attributions.items():
             body += _shaded(answer, method, result.shares.tolist())
-        note = _note(attributions)
+        note = _note(attributions, baseline)
         body += f'<p class="note">{safe(note)}</p>' if note else ""
         body += _all_shares(number, answer, attributions)
     report.section("Answers", body)
 
 
-def _note(result: Attributions) -> str:
+def _note(result: Attributions, baseline: Baseline) -> str:
     """Return a note on how exactly the integrated gradients of an answer add up."""
     own = result.get("integrated-gradients")
     if own is None or own.difference is None or own.gap is None:
         return ""
     side = "above" if own.difference >= 0 else "below"
+    other = "masks" if baseline == "mask" else "padding"
     return (
-        f"The logit of the answer is {abs(own.difference):.3f} {side} that of a text of masks; "
+        f"The logit of the answer is {abs(own.difference):.3f} {side} that of a text of {other}; "
         f"the shares of integrated gradients add up to this difference within {own.gap:.1e}, after "
         f"{own.steps} steps."
     )
