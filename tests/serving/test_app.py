@@ -770,6 +770,29 @@ def test_what_fits_is_not_refused_by_the_size_of_its_body() -> None:
     run(test)
 
 
+def test_of_long_texts_what_the_model_reads_is_counted_and_what_encoding_costs() -> None:
+    """The model reads 64 tokens, or 64 of each option; 200 may wait."""
+    models = (facts(can=("classes", "choices")),)
+
+    def options(count: int) -> dict[str, object]:
+        return {"task": "choices", "inputs": [{"text": "x" * 400, "choices": ["y" * 400] * count}]}
+
+    async def test() -> None:
+        async with running(models, queue_tokens=200) as rig:
+
+            async def status(body: dict[str, object]) -> int:
+                return (await rig.post("/answer", body)).status_code
+
+            assert await status({"inputs": ["x" * 1500], "truncate": True}) == 200
+            assert await status(options(2)) == 200
+            # it would never fit, however often it is sent
+            for _ in range(2):
+                assert await status(options(4)) == 413
+                assert await status({"inputs": ["x" * 20_000], "truncate": True}) == 413
+
+    run(test)
+
+
 def large(letter: str, texts: int) -> dict[str, object]:
     """A request of texts of about 100 tokens, more than a batch holds."""
     return {"inputs": [letter * 320] * texts}
