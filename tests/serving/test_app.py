@@ -852,6 +852,12 @@ def test_small_requests_have_workers_of_their_own_that_compute_nothing_else() ->
             own, others = rig.links
             assert (own.lane, others.lane) == ("small", "large")
             own.held = others.held = True
+            first = asyncio.create_task(rig.post("/answer", ASKED))
+            await until(lambda: own.batches or others.batches)
+            # though the others have nothing to do
+            assert not others.batches
+            own.release()
+            assert (await first).status_code == 200
             many = [asyncio.create_task(rig.post("/answer", large("x", 60))) for _ in range(3)]
             await until(lambda: len(others.batches) == 2 and rig.gateway.waiting == 3)
             assert not own.batches
@@ -1154,10 +1160,18 @@ def test_a_worker_is_kept_for_short_texts() -> None:
             free.release()
             assert (await short).status_code == 200
             assert (len(busy.batches), len(rig.gateway.queue)) == (1, 4)
+            more = []
+            for number in range(6, 9):
+                more.append(asyncio.create_task(rig.post("/answer", ASKED)))
+                sent = (free.batches, busy.batches, rig.gateway.queue)
+                await until(lambda: sum(map(len, sent)) == number)  # noqa: B023
+            # behind a long text they would wait for longer than for another one to be free
+            assert (len(free.batches), len(busy.batches), len(rig.gateway.queue)) == (2, 1, 5)
             for link in rig.links:
                 link.held = False
-            busy.release()
-            assert [(await item).status_code for item in long] == [200] * 5
+            for link in (busy, free, free):
+                link.release()
+            assert {(await item).status_code for item in (*long, *more)} == {200}
 
     run(test)
 
