@@ -45,7 +45,8 @@ def test_scores_equal_those_of_scikit_learn(classes: int, times: int) -> None:
             expected = sklearn.matthews_corrcoef(true, predicted)
             assert metrics.matthews(true, predicted) == metric(expected)
             matrix = sklearn.confusion_matrix(true, predicted, labels=range(classes))
-            assert np.array_equal(metrics.confusion_matrix(true, predicted, classes), matrix)
+            pairs = {(i, j): matrix[i, j] for i, j in zip(*matrix.nonzero(), strict=True)}
+            assert metrics.confusion_counts(true, predicted) == pairs
 
 
 @many

@@ -11,10 +11,12 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sklearn.metrics import precision_score, recall_score
 
 from bertsmith.core.errors import DiskError, MissingExtra
+from bertsmith.evaluation.metrics import confusion_counts
 from bertsmith.reports.curves import curves_svg, in_words, smoothed, thinned
 from bertsmith.reports.page import Report, confusion_html
 from browsing.chromium import Page as Tab
@@ -60,6 +62,11 @@ class Page(HTMLParser):
             self.cells[-1] += data
 
 
+def counts_of(matrix: list[list[int]]) -> dict[tuple[int, int], int]:
+    """The counts of a confusion matrix, by true and predicted class."""
+    return {(i, j): count for i, row in enumerate(matrix) for j, count in enumerate(row) if count}
+
+
 def whole_report() -> Report:
     report = Report("A & B", "3 minutes on <2> cores")
     report.text("Summary", ["It went well.", "<script>alert('no')</script>"])
@@ -71,7 +78,7 @@ def whole_report() -> Report:
         y_label="nats",
     )
     report.table("Scores", ["system", "F1"], [["ours", "0.91 ± 0.02"], ["<theirs>", "0.88 ± 0.01"]])
-    report.confusion("Confusion", [[5, 1], [2, 7]], ["ham & eggs", '"spam"'])
+    report.confusion("Confusion", counts_of([[5, 1], [2, 7]]), ["ham & eggs", '"spam"'])
     report.settings("Settings", {"model": {"layers": 2, "betas": (0.9, 0.98)}, "note": "<none>"})
     return report
 
@@ -118,7 +125,7 @@ def test_same_figures_make_the_same_page() -> None:
 def test_everything_can_be_read(dark: bool, browser: Pipes, tmp_path: Path) -> None:
     """Texts, numbers of the figures, and cells of every shade, in both colours."""
     report = whole_report()
-    counts = [[100, 20, 3], [40, 60, 0], [1, 9, 90]]
+    counts = counts_of([[100, 20, 3], [40, 60, 0], [1, 9, 90]])
     report.section("Confusion", confusion_html(counts, ["ham", "spam", "else"]))
     report.write(tmp_path / "report.html")
     page = Tab(browser)
@@ -227,7 +234,7 @@ def test_confusion_tells_recall_by_row_and_precision_by_column() -> None:
     matrix = [[50, 3, 0], [10, 20, 5], [1, 2, 9]]
     true = [i for i, row in enumerate(matrix) for count in row for _ in range(count)]
     predicted = [j for row in matrix for j, count in enumerate(row) for _ in range(count)]
-    cells = Page(confusion_html(matrix, ["a", "b", "c"])).cells
+    cells = Page(confusion_html(counts_of(matrix), ["a", "b", "c"])).cells
     rows = [cells[i : i + 5] for i in range(len(cells) - 20, len(cells), 5)]
     recalls = recall_score(true, predicted, average=None)
     assert [row[0] for row in rows] == ["a", "b", "c", "precision"]
@@ -238,19 +245,19 @@ def test_confusion_tells_recall_by_row_and_precision_by_column() -> None:
 
 
 def test_confusion_of_classes_that_never_occur() -> None:
-    cells = Page(confusion_html([[4, 0], [0, 0]], ["seen", "unseen"])).cells
+    cells = Page(confusion_html(counts_of([[4, 0], [0, 0]]), ["seen", "unseen"])).cells
     assert cells[-4:] == ["precision", "100.0 %", "–", ""]
 
 
 def test_many_classes_stay_legible() -> None:
     labels = [f"a rather long name of class {i}" for i in range(17)]
     matrix = [[i + 20 if i == j else 0 for j in range(17)] for i in range(17)]
-    page = Page(confusion_html(matrix, labels))
+    page = Page(confusion_html(counts_of(matrix), labels))
     assert ("table", {"class": "confusion compact"}) in page.tags
     assert "17 a rather long name of class 16" in page.cells
     labels = [f"class {i}" for i in range(90)]
     matrix = [[100 if i == j else int((i, j) == (7, 8)) * 25 for j in range(90)] for i in range(90)]
-    page = Page(confusion_html(matrix, labels))
+    page = Page(confusion_html(counts_of(matrix), labels))
     assert page.cells == [
         "true",
         "predicted",
@@ -262,6 +269,16 @@ def test_many_classes_stay_legible() -> None:
         "20.0 %",
     ]
     assert "9,000 of 9,025 right (99.7 %) in 90 classes" in page.words
+
+
+def test_a_confusion_of_hundreds_of_thousands_of_classes_has_no_matrix() -> None:
+    """It would have 9e10 cells."""
+    labels = [f"class {i}" for i in range(300_000)]
+    true, predicted = np.array([0, 7, 299_999, 299_999]), np.array([0, 8, 8, 8])
+    page = Page(confusion_html(confusion_counts(true, predicted), labels))
+    assert page.cells[4:8] == ["class 299999", "class 8", "2", "100.0 %"]
+    assert page.cells[8:] == ["class 7", "class 8", "1", "100.0 %"]
+    assert "1 of 4 right (25.0 %) in 300,000 classes" in page.words
 
 
 def test_written_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -28,11 +28,13 @@ def accuracy(true: Classes, predicted: Classes) -> float:
     return float(np.mean(true == predicted))
 
 
-def confusion_matrix(true: Classes, predicted: Classes, classes: int) -> NDArray[np.int64]:
-    """Return counts (classes, classes): rows are true classes, columns predicted ones."""
+def confusion_counts(true: Classes, predicted: Classes) -> dict[tuple[int, int], int]:
+    """Return the count of each pair of a true and a predicted class that occurs, in order."""
     _check(true, predicted)
-    counts = np.bincount(true * classes + predicted, minlength=classes * classes)
-    return counts.reshape(classes, classes).astype(np.int64)
+    # thousands of classes make a matrix of millions of zeros
+    pairs, counts = np.unique(np.stack([true, predicted], 1), axis=0, return_counts=True)
+    keys = ((int(row), int(column)) for row, column in pairs)
+    return dict(zip(keys, counts.tolist(), strict=True))
 
 
 def macro_f1(true: Classes, predicted: Classes) -> float:

@@ -4,6 +4,7 @@ The page loads nothing, needs no script, can be printed, and gives every figure 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -22,16 +23,21 @@ MAX_CLASSES = 20
 MAX_PAIRS = 30
 
 
-def confusion_html(matrix: Sequence[Sequence[int]], labels: Sequence[str]) -> str:
-    """Return the matrix (labels, labels) as a table with recall per row and precision per column.
+Confusion = Mapping[tuple[int, int], int]
+"""Counts of pairs of a true and a predicted class; those that do not occur may be left out."""
+
+
+def confusion_html(counts: Confusion, labels: Sequence[str]) -> str:
+    """Return a confusion matrix as a table with recall per row and precision per column.
 
     Cells are shaded by their share of the true class. Columns are headed by names up to 12 classes
     and by numbers up to 20; beyond that, the most frequent confusions are listed.
     """
-    assert len(matrix) == len(labels)
-    assert all(len(row) == len(labels) for row in matrix)
+    classes = range(len(labels))
+    assert all(true in classes and predicted in classes for true, predicted in counts)
     if len(labels) > MAX_CLASSES:
-        return _most_frequent(matrix, labels)
+        return _most_frequent(counts, labels)
+    matrix = [[counts.get((true, predicted), 0) for predicted in classes] for true in classes]
     numbered = len(labels) > NAMED_ACROSS
     rows = ""
     for number, (row, label) in enumerate(zip(matrix, labels, strict=True)):
@@ -72,24 +78,23 @@ def _cell(count: int, total: int, *, right: bool) -> str:
     return f'<td style="{style}">{count:,}</td>'
 
 
-def _most_frequent(matrix: Sequence[Sequence[int]], labels: Sequence[str]) -> str:
+def _most_frequent(counts: Confusion, labels: Sequence[str]) -> str:
+    totals = Counter[int]()
+    for (true, _), count in counts.items():
+        totals[true] += count
     pairs = sorted(
-        (
-            (count, true, predicted)
-            for true, row in enumerate(matrix)
-            for predicted, count in enumerate(row)
-            if count and true != predicted
-        ),
-        key=lambda pair: (-pair[0], pair[1], pair[2]),
+        (-count, true, predicted)
+        for (true, predicted), count in counts.items()
+        if count and true != predicted
     )
     rows = "".join(
         f"<tr><td>{escape(labels[true])}</td><td>{escape(labels[predicted])}</td>"
-        f'<td class="number">{count:,}</td>'
-        f'<td class="number">{_share(count, sum(matrix[true]))}</td></tr>'
+        f'<td class="number">{-count:,}</td>'
+        f'<td class="number">{_share(-count, totals[true])}</td></tr>'
         for count, true, predicted in pairs[:MAX_PAIRS]
     )
-    right = sum(matrix[i][i] for i in range(len(labels)))
-    total = sum(map(sum, matrix))
+    right = sum(count for (true, predicted), count in counts.items() if true == predicted)
+    total = totals.total()
     return (
         f"<p>{right:,} of {total:,} right ({_share(right, total)}) in "
         f"{counted(len(labels), 'class', 'classes')}; "
@@ -183,12 +188,12 @@ class Report:
         table = f'<table aria-label="{safe(title)}">{rest}'
         self._add(title, wide(title, table) + _note(note), long=len(rows) > 25)
 
-    def confusion(self, title: str, matrix: Sequence[Sequence[int]], labels: Sequence[str]) -> None:
-        """Add a confusion matrix (labels, labels): rows are true classes, columns predicted ones.
+    def confusion(self, title: str, counts: Confusion, labels: Sequence[str]) -> None:
+        """Add a confusion matrix: rows are true classes, columns predicted ones.
 
         With many classes columns are numbered; beyond 20 the most frequent confusions are listed.
         """
-        self._add(title, wide(title, confusion_html(matrix, labels)), long=len(labels) > 25)
+        self._add(title, wide(title, confusion_html(counts, labels)), long=len(labels) > 25)
 
     def settings(self, title: str, settings: Mapping[str, object]) -> None:
         """Add names with their values; keys of nested mappings become dotted paths."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bertsmith.core.log import console, say, table_of
 from bertsmith.core.streams import Purpose, permutation, stream, uniform
 from bertsmith.engine.devices import training_precision
-from bertsmith.evaluation.metrics import confusion_matrix, mean_and_spread
+from bertsmith.evaluation.metrics import confusion_counts, mean_and_spread
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.finetune.baselines import TFIDF, BaselineScores
 from bertsmith.recipes.finetune.config import FinetuneSettings
@@ -62,11 +62,11 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOutcome:
-    """Accuracies by method, and the confusion matrix of the pre-trained one."""
+    """Accuracies by method, and the counts of (true, predicted) classes of the pre-trained one."""
 
     task: Task
     accuracies: dict[str, list[float]]
-    confusion: list[list[int]]
+    confusion: dict[tuple[int, int], int]
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Return method, mean and spread, and single scores, in per cent."""
@@ -156,7 +156,7 @@ def run_task(task: Task, folder: Path, seed: int) -> TaskOutcome:
     return TaskOutcome(
         task=task,
         accuracies=accuracies | {BASELINE: baseline.values("accuracy")},
-        confusion=confusion_matrix(true, predicted, len(task.labels)).tolist(),
+        confusion=confusion_counts(true, predicted),
     )
 
 

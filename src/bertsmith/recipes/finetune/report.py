@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bertsmith.core.printable import counted
 from bertsmith.evaluation.metrics import (
     calibration,
-    confusion_matrix,
+    confusion_counts,
     error_by_chance,
     format_mean,
     percent,
@@ -223,8 +223,8 @@ def _add_errors(report: Report, outcome: FinetuneOutcome) -> None:
     evidence = np.array(dev["evidence"], np.float64)
     if data.task.head == "class":
         true, predicted = evidence[:, :2].astype(np.int64).T
-        matrix = confusion_matrix(true, predicted, len(data.labels)).tolist()
-        report.confusion(f"Confusion on dev, seed {seed}", matrix, data.labels)
+        counts = confusion_counts(true, predicted)
+        report.confusion(f"Confusion on dev, seed {seed}", counts, data.labels)
     right = right_rows(data.task, evidence)
     if right is None:
         return
