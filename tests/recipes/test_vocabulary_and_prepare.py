@@ -178,6 +178,14 @@ def test_an_empty_folder_is_filled(corpus: Path, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == VOCABULARY_FILES
 
 
+def test_figures_of_a_sample_are_said_to_be_of_one() -> None:
+    """Those of `prepare` are of the whole text, and differ."""
+    for count, said in ((2000, "of the pieces [UNK]"), (2001, ", in a sample of 2,000 paragraphs")):
+        document = Document(source="a", line=1, paragraphs=("walked walks talk talks",) * count)
+        learned = learn_from([document], total=10, settings=VocabularySettings(size=100))
+        assert describe(learned).endswith(said)
+
+
 def test_words_in_pieces() -> None:
     document = Document(source="a", line=1, paragraphs=("walked walked walk talks talk talk",) * 9)
     learned = learn_from([document], total=10, settings=VocabularySettings(size=100))

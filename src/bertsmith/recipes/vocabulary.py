@@ -96,6 +96,8 @@ class LearnedVocabulary:
 
     tokenizer: Tokenizer
     fit: VocabularyFit
+    sampled: bool
+    """True if the fit is that of a part of the text."""
     notes: tuple[str, ...]
     """Decisions, line by line."""
     alphabet: Alphabet | None
@@ -146,6 +148,7 @@ def learn_from(
     return LearnedVocabulary(
         tokenizer=tokenizer,
         fit=measure_fit(tokenizer, sample.texts),
+        sampled=sample.seen > len(sample.texts),
         notes=tuple(filter(None, notes)),
         alphabet=watched.alphabet,
     )
@@ -186,7 +189,8 @@ class _Sample:
     """A uniform sample of at most 2,000 parts of paragraphs (Vitter 1985, algorithm R)."""
 
     texts: list[str] = field(default_factory=list)
-    _seen: int = 0
+    seen: int = 0
+    """The number of parts of which it is a sample."""
     _random: random.Random = field(
         default_factory=lambda: random.Random(int(stream(Purpose.VOCABULARY_SAMPLE)))
     )
@@ -194,10 +198,10 @@ class _Sample:
     def add(self, paragraph: str) -> None:
         """Add each part of a paragraph to the sample, or skip it."""
         for part in _parts(paragraph):
-            self._seen += 1
+            self.seen += 1
             if len(self.texts) < _FIT_PARAGRAPHS:
                 self.texts.append(part)
-            elif (index := self._random.randrange(self._seen)) < _FIT_PARAGRAPHS:
+            elif (index := self._random.randrange(self.seen)) < _FIT_PARAGRAPHS:
                 self.texts[index] = part
 
 
@@ -245,6 +249,7 @@ def describe(learned: LearnedVocabulary) -> str:
     return (
         f"vocabulary: {tokenizer.size:,} pieces, {'uncased' if tokenizer.lowercase else 'cased'}; "
         f"{fit.describe()}, {100 * fit.unknown_share:.2f} % of the pieces {unknown}"
+        + (f", in a sample of {_FIT_PARAGRAPHS:,} paragraphs" if learned.sampled else "")
     )
 
 
