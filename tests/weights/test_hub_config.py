@@ -151,6 +151,8 @@ def test_settings_that_change_nothing_are_accepted(tmp_path: Path) -> None:
         ({"model_type": "roberta", "is_decoder": 1}, "is_decoder is 1, which changes the result"),
         ({"sinusoidal_pos_embds": 1}, "sinusoidal_pos_embds is 1"),
         ({"position_embedding_type": "rotary"}, "position_embedding_type is 'rotary'"),
+        # with it, version 4 adds no positions, and 5 those that were learned
+        ({"position_embedding_type": None}, "position_embedding_type is None"),
         ({"rope_theta": 10000.0}, "rope_theta is 10000.0, which changes the result"),
         ({"hidden_act": "silu"}, "hidden_act is 'silu'; it can be gelu, gelu_new"),
         ({"add_cross_attention": True}, "add_cross_attention"),
@@ -224,6 +226,14 @@ def test_a_modernbert_of_either_version(tmp_path: Path) -> None:
         ({"rope_parameters": ROTATION, "global_rope_theta": 6.0}, "is 6.0, but rope_parameters"),
         ({"layer_types": [LOCAL, GLOBAL, LOCAL]}, "no full_attention in every n-th layer"),
         ({"layer_types": [GLOBAL, GLOBAL, LOCAL]}, "no full_attention in every n-th layer"),
+        (
+            {"layer_types": [GLOBAL, LOCAL, GLOBAL], "global_attn_every_n_layers": 3},
+            "global_attn_every_n_layers is 3, but layer_types has those of 2",
+        ),
+        (
+            {"layer_types": [GLOBAL] * 3, "global_attn_every_n_layers": "1"},
+            "global_attn_every_n_layers is '1', but layer_types has those of 1",
+        ),
         ({"layer_types": [GLOBAL, LOCAL]}, "for each of the 3 layers"),
         ({"layer_types": [GLOBAL, LOCAL, ["x"]]}, "layer_types is"),
         ({"layer_types": "full_attention"}, "layer_types is"),

@@ -161,7 +161,8 @@ _DOTTED_NAME = re.compile(r"[A-Za-z_][\w.]{0,200}", re.ASCII)
 
 # settings of transformers that change a model's result, and the values we can follow
 _ONLY: dict[str, tuple[object, ...]] = {
-    "position_embedding_type": ("absolute", None),
+    # with none, version 4 adds no positions, and 5 those that were learned
+    "position_embedding_type": ("absolute",),
     "is_decoder": (False, True, None),
     "is_encoder_decoder": (False, None),
     "add_cross_attention": (False, None),

@@ -132,6 +132,12 @@ def _every(kinds: object, data: Settings) -> int:
             f"{_KINDS} has no {_GLOBAL} in every n-th layer, the first among them",
             remedy="another order of layers cannot be followed",
         )
+    if stated is not None:
+        # version 4 computes what it says, and 5 the list
+        raise ConfigError(
+            f"{_EVERY} is {stated!r}, but {_KINDS} has those of {every}",
+            remedy="both must say the same: remove the wrong one",
+        )
     return every
 
 
