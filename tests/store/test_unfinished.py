@@ -251,8 +251,24 @@ def test_what_a_changed_file_gave_is_done_again(
     write(books / "b.txt", invented_documents(30, seed=7))
     prepare(tmp_path / "whole")
     places: list[Position] = []
-    prepare(moved=places.append)
+    noted: list[Position] = []
+
+    def moved(position: Position) -> None:
+        if not places:
+            path = partial(folder) / "journal.jsonl"
+            progress = Journal(path).progress
+            assert progress is not None
+            noted.append(progress.position)
+            # nothing of the longer one is left behind it
+            for line in path.read_bytes().splitlines():
+                checksum, _, text = line.partition(b" ")
+                assert int(checksum, 16) == zlib.crc32(text)
+        places.append(position)
+
+    prepare(moved=moved)
     assert places[0].file == 0
+    # a process killed now would leave no more than what is still true
+    assert noted == places[:1]
     assert contents(folder) == contents(tmp_path / "whole")
 
 

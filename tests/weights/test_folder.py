@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModel
 
 from bertsmith.core.errors import DiskError, ModelFolderError, TrainingDiverged
 from bertsmith.network.batch import Batch, pack
@@ -19,9 +20,11 @@ from bertsmith.network.encoder import sinusoidal_table
 from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
+from bounds import close_to_transformers
 from limits import files_of
 
 POSITIONS = "bert.embeddings.position_embeddings.weight"
+SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
 FILES = {
     "README.md", "config.json", "model.safetensors", "special_tokens_map.json", "tokenizer.json",
     "tokenizer_config.json", "vocab.txt",
@@ -121,6 +124,19 @@ def test_constants_that_were_trained_elsewhere_are_learned_now(
     assert back.config.encoder == dataclasses.replace(encoder, positions="learned")
     assert torch.equal(back.state_dict()["encoder.embeddings.positions.weight"], trained)
     assert "was trained" in capsys.readouterr().err
+    # two rows of zeros stand for no segments
+    segments = torch.full((2, 32), 0.25)
+    segments[1] = -0.5
+    rewrite(folder, lambda tensors: tensors | {SEGMENTS: segments})
+    back = load_model(folder)[0].eval()
+    assert back.config.encoder == dataclasses.replace(encoder, positions="learned", segments=2)
+    theirs = AutoModel.from_pretrained(folder).eval()
+    ids, kinds = torch.tensor([[2, 7, 9, 3]]), torch.tensor([[0, 0, 1, 1]])
+    batch = pack([ids[0].numpy()], [kinds[0].numpy()])
+    with torch.no_grad():
+        expected = theirs(input_ids=ids, token_type_ids=kinds).last_hidden_state[0]
+        close_to_transformers(back.encoder(batch).last, expected)
+    assert f"{SEGMENTS} was trained" in capsys.readouterr().err
 
 
 def test_a_store_or_a_run_in_place_of_a_model_is_named(tmp_path: Path, saved: Path) -> None:
