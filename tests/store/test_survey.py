@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import entropy
 
 from bertsmith.batches import DataPosition
 from bertsmith.batches.config import SampleConfig, Text
@@ -22,6 +23,7 @@ from bertsmith.store.store import TokenStore
 from bertsmith.store.survey import Likeness, passages, survey
 from bertsmith.text.corpus.documents import Document
 from bertsmith.tokens.tokenizer import Tokenizer
+from bounds import metric
 from invented import invented_documents
 
 
@@ -74,6 +76,8 @@ def test_a_survey_counts_what_is_there(
     assert seen.commonest_share == most * len(seen.commonest_sentence) / store.tokens
     tokens = np.concatenate([store.read(a, b) for a, b in edges])
     assert seen.counts.tolist() == np.bincount(tokens, minlength=tokenizer.size).tolist()
+    # in nats a token
+    assert seen.unigram_entropy == metric(entropy(np.bincount(tokens)))
     lengths = np.diff(store.document_starts())
     assert seen.documents == (lengths >= 20).sum()
 
