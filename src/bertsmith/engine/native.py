@@ -117,9 +117,15 @@ class NativeEncoder(nn.Module):
         rows = batch.tokens if read is None else len(read)
         last = _room(rows if end == top else 0, hidden)
         pointers = (c_void_p * (top + 1))(*(_pointer(states.get(n)) for n in range(top + 1)))
+        positions = batch.positions
+        if self.embeddings.positions is not None:
+            # rows of the table: that of padding in a text lies before the first position's
+            positions = self.embeddings.counted_positions(batch) + self.config.position_offset
+            # the kernels refuse negative ones
+            positions = positions.masked_fill(batch.positions < 0, -1)
         inputs = [
             tensor.to(torch.int64).contiguous()
-            for tensor in (batch.ids, batch.segments, batch.positions, batch.offsets)
+            for tensor in (batch.ids, batch.segments, positions, batch.offsets)
         ]
         indices = None if read is None else read.to(torch.int64).contiguous()
         call = kernels.EncoderCall(
@@ -233,7 +239,7 @@ def _shape(encoder: Encoder, result: int, precision: KernelPrecision) -> kernels
         vocabulary=len(encoder.embeddings.tokens.weight),
         segments=config.segments,
         position_rows=0 if table is None else config.longest + config.position_offset,
-        position_offset=config.position_offset,
+        position_offset=0,
         gated=config.gated,
         tanh_gelu=config.activation == "gelu_tanh",
         norm_before=config.norm == "before",

@@ -59,7 +59,8 @@ class PackedEncoder(nn.Module):
     ) -> Encoded:
         """Return the same as `Encoder.forward`, in float32."""
         assert not taps.qkv | taps.weights, "the network has these taps"
-        hidden = self.embeddings(batch.ids, batch.segments, batch.positions)
+        positions = self.embeddings.counted_positions(batch)
+        hidden = self.embeddings(batch.ids, batch.segments, positions)
         states = {0: hidden} if 0 in taps.states else {}
         top = len(self._layers)
         end = max(taps.layers, default=0) if selected is not None and not len(selected) else top

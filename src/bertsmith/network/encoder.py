@@ -68,6 +68,8 @@ class Embeddings(nn.Module):
         self.segments = _embedding_table(config.segments, width) if config.segments else None
         self.positions: nn.Module | None = None
         self.position_offset = config.position_offset
+        self.padding_id = config.position_offset - 1 if config.position_offset else None
+        """The token that positions do not count, which has the row before the first one's."""
         if config.positions == "learned":
             self.positions = _embedding_table(config.longest + config.position_offset, width)
         elif config.positions == "sinusoidal":
@@ -80,6 +82,23 @@ class Embeddings(nn.Module):
         """Return vectors (tokens, hidden) of tokens with segment and place in the sequence."""
         summed = self.summed(ids, segments, positions)
         return summed if self.widen is None else self.widen(summed)
+
+    def counted_positions(self, batch: Batch) -> TokenIds:
+        """Return the positions (tokens,) of a batch as the table has them, from -1.
+
+        A RoBERTa counts its positions without the padding that a text may contain, as
+        `transformers` does: such a token has -1, and the one after it the position it would have.
+        """
+        if self.padding_id is None:
+            return batch.positions
+        padding = batch.ids == self.padding_id
+        # a GPU's answer would be waited for
+        if not padding.is_cuda and not padding.any():
+            return batch.positions
+        up_to = padding.cumsum(0)
+        starts = torch.arange(batch.tokens, device=padding.device) - batch.positions
+        before_sequence = (up_to - padding.long())[starts]
+        return torch.where(padding, -1, batch.positions - (up_to - before_sequence))
 
     def summed(self, ids: TokenIds, segments: TokenIds, positions: TokenIds) -> Hidden:
         """Return the normed sums of the tables' rows, (tokens, width of the tables)."""
@@ -363,7 +382,8 @@ class Encoder(nn.Module):
         these alone (of other tokens it needs keys and values), unless it has a tap or reads from
         left to right. With `selected` empty, the layers above the highest tap are left out.
         """
-        hidden = self.embeddings(batch.ids, batch.segments, batch.positions)
+        positions = self.embeddings.counted_positions(batch)
+        hidden = self.embeddings(batch.ids, batch.segments, positions)
         return self.transform(hidden, batch, selected=selected, taps=taps)
 
     def transform(

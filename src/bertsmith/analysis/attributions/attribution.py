@@ -179,9 +179,12 @@ class Explainer:
         """Return the embeddings of a sequence, (length, hidden)."""
         batch = subject.copies([ids]).to(self.model.device)
         with torch.no_grad():
-            result: Tensor = self.model.encoder.embeddings(
-                batch.ids, batch.segments, batch.positions
+            embeddings = self.model.encoder.embeddings
+            # words keep their positions where padding stands in their place
+            positions = embeddings.counted_positions(
+                subject.copies([subject.ids]).to(self.model.device)
             )
+            result: Tensor = embeddings(batch.ids, batch.segments, positions)
         return result
 
     def _value(self, subject: Subject) -> Value:

@@ -92,7 +92,7 @@ class PaddedModel(nn.Module):
     def _outputs(self, ids: Tensor, mask: Tensor, segments: Tensor | None) -> tuple[Tensor, ...]:
         count = mask.cumsum(1)
         positions = (count - 1).clamp(min=0)
-        hidden = self.embeddings(ids, segments, positions)
+        hidden = self.embeddings(ids, segments, self.embeddings.counted(ids, mask, positions))
         hidden = self._encoded(hidden, mask, positions)
         return self._heads(hidden, mask, count)
 
@@ -156,7 +156,15 @@ class PaddedEmbeddings(nn.Module):
         super().__init__()
         self.tokens, self.segments = embeddings.tokens, embeddings.segments
         self.positions, self.offset = embeddings.positions, encoder.position_offset
+        self.padding_id = embeddings.padding_id
         self.norm, self.widen = embeddings.norm, embeddings.widen
+
+    def counted(self, ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
+        """Return the positions, those of a RoBERTa without the padding that a text may contain."""
+        if self.padding_id is None:
+            return positions
+        counted = (ids != self.padding_id).to(mask.dtype)
+        return (mask * counted).cumsum(1) * counted - 1
 
     def forward(self, ids: Tensor, segments: Tensor | None, positions: Tensor) -> Tensor:
         """Return vectors (batch, length, hidden)."""

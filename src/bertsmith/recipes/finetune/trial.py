@@ -71,12 +71,15 @@ def trimmed_embeddings(model: Model, examples: EncodedExamples) -> Iterator[Enco
     )
     new_ids = np.zeros(rows, np.int32)
     new_ids[used_ids] = np.arange(len(used_ids))
+    padding_id = embeddings.padding_id
+    if padding_id is not None:
+        embeddings.padding_id = int(new_ids[padding_id]) if padding_id in used_ids else None
     try:
         yield replace(examples, ids=[new_ids[ids] for ids in examples.ids])
     finally:
         with torch.no_grad():
             token_table.weight[indices] = embeddings.tokens.weight
-        embeddings.tokens = token_table
+        embeddings.tokens, embeddings.padding_id = token_table, padding_id
 
 
 def prepare_model(model: Model, config: FinetuneSettings, seed: int) -> None:
