@@ -87,6 +87,20 @@ def test_numbers(tmp_path: Path) -> None:
     assert [result.label for result in found] == ["3", "-0.5", "1e-3"]
 
 
+def test_numbers_with_decimal_commas(tmp_path: Path) -> None:
+    """As Excel writes them in many countries, with semicolons between the cells."""
+    path = tmp_path / "a.csv"
+    path.write_text("text;label\na;36,8\nb;-0,125\nc;1234,567\nd;40\n", encoding="utf-8")
+    assert [result.number for result in read(path, "number")] == [36.8, -0.125, 1234.567, 40.0]
+
+
+def test_a_comma_that_may_part_thousands_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text;label\na;36,8\nb;1,234\n", encoding="utf-8")
+    with pytest.raises(ExampleError, match=r"a\.csv:3: the label '1,234' is 1\.234 or 1234"):
+        list(read_examples(path, need_label=True, kind="number"))
+
+
 @pytest.mark.parametrize("written", ["1_000", "1_0.5", "_1"])
 def test_a_number_with_an_underscore_is_none(tmp_path: Path, written: str) -> None:
     """Python alone reads 1_000 as 1000; in a table it is a range, or an identifier."""

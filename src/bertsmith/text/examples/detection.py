@@ -341,8 +341,7 @@ def _holds_several(file: TextFile, name: str, values: Sequence[object]) -> bool:
     if cells and all(map(_COMMA.fullmatch, cells)) and not (plural and (shared or 0.0) >= _SHARED):
         problem = f"{name} holds {cells[0]!r}, a number with a decimal comma or several labels"
         remedy = (
-            "write a decimal point, as in 0.5, or pass --task multi-label --label-separator , or "
-            "--task classify"
+            "pass --task regression, or --task multi-label --label-separator , or --task classify"
         )
         raise file.fault(problem, remedy=remedy)
     if shared is None or (shared < _SHARED and not plural):

@@ -175,21 +175,38 @@ def _is_nan(value: object) -> bool:
     return isinstance(value, str | float) and tidy(str(value)).lower() == "nan"
 
 
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
+
+
 def number_of(value: object) -> float | None:
-    """Return a finite number; None if there is none."""
+    """Return a finite number, written with a decimal point or comma; None if there is none."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise BadLabel("the label is not a number", "name another column with --label-column")
+    # only Python reads 1_2 as 12
+    written = _with_point(value).replace("_", "?") if isinstance(value, str) else value
     try:
-        # only Python reads 1_2 as 12
-        number = float(value.replace("_", "?") if isinstance(value, str) else value)
+        number = float(written)
     except (ValueError, OverflowError) as error:
         remedy = "write a number, with a decimal point as in 3.75, or remove the row"
         raise BadLabel(f"the label is not a number: {str(value)[:40]!r}", remedy) from error
     if not math.isfinite(number):
         raise BadLabel(f"the label is {number}, not a finite number", "correct or remove the row")
     return number
+
+
+def _with_point(written: str) -> str:
+    """Return a number as written, but with a decimal point for a comma."""
+    stripped = written.strip()
+    if not _DECIMAL_COMMA.fullmatch(stripped):
+        return written
+    point = stripped.replace(",", ".")
+    if _THOUSANDS.fullmatch(stripped):
+        problem = f"the label {stripped!r} is {point} or {stripped.replace(',', '')}"
+        raise BadLabel(problem, "write a decimal point, or no comma")
+    return point
 
 
 def shared_parts(values: Iterable[object]) -> float | None:
