@@ -457,13 +457,15 @@ def test_labels_before_a_tab_are_no_text(
         ("EU rejects it.\nPeter comes from the EU.\n\nIt is late.\n", True),
     ],
 )
+@pytest.mark.parametrize("name", ["train.txt", "app.log", "notes.md"])
 def test_words_in_columns_are_no_texts_to_be_tagged(
     tmp_path: Path,
     content: str,
     lines: bool,
+    name: str,
 ) -> None:
-    (tmp_path / "train.txt").write_text(content, encoding="utf-8")
-    assert TAG.reader.reads_lines(str(tmp_path / "train.txt"), Reading()) is lines
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    assert TAG.reader.reads_lines(str(tmp_path / name), Reading()) is lines
 
 
 def test_a_folder_of_classes_is_answered_with_its_files(

@@ -720,9 +720,14 @@ def test_words_that_raw_text_would_split_are_told() -> None:
         line=1,
     )  # fmt: skip
     told = TAG.present.describe([row], ("B-LOC", "B-ORG", "B-PER", "O"))
-    assert told.startswith("6 words, 33 % of which are several words in raw text: split")
+    assert told.startswith("6 words, 50 % of which are several words in raw text: split")
     raw = replace(row, words=words_of(text), tags=("O",) * len(words_of(text)))
     assert "raw" not in TAG.present.describe([raw], ("B-LOC", "O"))
+    # so does one of logs, whose words have signs inside
+    text, spans = joined(["peer", "10.3.21.154:80", "request_id=bd59", "failed"])
+    row = replace(row, text=text, words=spans, tags=("O", "B-LOC", "O", "O"))
+    told = TAG.present.describe([row], ("B-LOC", "O"))
+    assert told.startswith("4 words, 50 % of which are several words in raw text: split")
 
 
 def test_a_ranking_is_compared_with_chance() -> None:

@@ -60,7 +60,7 @@ from bertsmith.text.examples.tagged import (
     names_entities,
     words_of,
 )
-from bertsmith.text.opening import kind_of
+from bertsmith.text.opening import TEXTS, kind_of
 from bertsmith.text.tables import DELIMITED, JSON, KEYED, TABLES
 
 
@@ -121,9 +121,9 @@ def _resolve_reading(file: Path, reading: Reading) -> Reading:
 
 
 def _reads_lines(file: str, reading: Reading) -> bool:
-    """Return whether it is standard input or a .txt, of raw texts."""
+    """Return whether it is standard input or plain text, a .txt or .log, of raw texts."""
     path, tags = Path(file), reading.tags
-    if file == "-" or kind_of(path) != ".txt" or tags.layout == "columns":
+    if file == "-" or kind_of(path) not in TEXTS or tags.layout == "columns":
         return file == "-"
     # words with their tags would be taken for the text
     joined = joining_sign(path, tags, reading.columns.encoding) is not None
@@ -494,9 +494,9 @@ def _describe(rows: Sequence[Tagged], labels: Labels) -> str:
 
 
 def _split_words(rows: Sequence[Tagged]) -> str:
-    """Return a warning where many words are several in a raw text, as in Japanese and Thai."""
+    """Return a warning where many words are several in a raw text, as in Japanese or in logs."""
     words = [row.text[start:end] for row in rows for start, end in row.words]
-    split = sum(not word.isascii() and len(words_of(word)) > 1 for word in words)
+    split = sum(len(words_of(word)) > 1 for word in words)
     if split < _MANY_SPLIT * len(words):
         return ""
     return (

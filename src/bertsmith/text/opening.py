@@ -31,6 +31,7 @@ from bertsmith.text.encodings import (
 )
 
 COMPRESSED = (".gz", ".zst")
+TEXTS = (".txt", ".md", ".markdown", ".rst", ".log")
 BLOCK_BYTES = 1 << 20
 MAX_LINE_LENGTH = 1 << 26
 MAX_FILE_LENGTH = 1 << 29

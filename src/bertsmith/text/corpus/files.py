@@ -26,11 +26,10 @@ from bertsmith.text.corpus.sections import (
 )
 from bertsmith.text.corpus.unread import first_bytes, remedy_for
 from bertsmith.text.encodings import Guesses
-from bertsmith.text.opening import COMPRESSED, TextFile, foreign, kind_of
+from bertsmith.text.opening import COMPRESSED, TEXTS, TextFile, foreign, kind_of
 from bertsmith.text.tables import TABLES, Table
 
 _LOG = ".log"
-TEXTS = (".txt", ".md", ".markdown", ".rst", _LOG)
 _CODE = (
     ".py .pyi .ipy .c .h .cc .cpp .cxx .hpp .hh .cs .java .kt .scala .js .mjs .ts .jsx .tsx .go "
     ".rs .rb .php .pl .pm .lua .r .jl .swift .m .mm .f .f90 .hs .ml .clj .ex .erl .sh .bash "
