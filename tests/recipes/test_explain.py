@@ -91,7 +91,14 @@ def test_answers_are_explained_tested_and_shown(
     shares = [[abs(float(share)) for share in line] for line in shown]
     assert all(line == sorted(line, reverse=True) for line in shares)
     assert {share[0] for line in shown for share in line} == {"+", "-"}
-    assert any("top words" in line for line in lines)
+    # the table of deletion, whose names of methods are whole on a terminal of 80 columns
+    rows = [line for line in lines if line.lstrip().startswith(METHODS)]
+    table = [line for line in rows if re.search(r"[123] +2 +\d+\.\d\d % ", line)]
+    assert len(table) == 3 * len(METHODS)
+    assert max(map(len, table)) <= 80
+    # words are shown as the text has them, without blanks of ours around signs
+    assert any(line.endswith("  word1 good <script> word2") for line in lines)
+    assert re.search(r"&lt;</span><span [^>]*>script</span><span [^>]*>&gt;</span> <span", page)
 
 
 def test_the_beginning_of_long_texts_is_read_and_limits_hold(

@@ -84,7 +84,8 @@ def _explain(config: ExplainConfig) -> dict[str, Any]:
     else:
         _print(explained)
         if explained.deletion:
-            print_table(table_of(_HEADER, _rows(explained.deletion)))
+            changed = _rows(explained.deletion)
+            print_table(table_of(_HEADER, changed, numbers=True, lined=False))
     _print_summary(explained, config, _part_read(answering))
     if config.out is not None:
         _page(config, explained).write(config.out)
@@ -233,7 +234,10 @@ def _print(explained: Explained) -> None:
             print_line(f"    {method}: {'  '.join(words)}")
 
 
-_HEADER = ("method", "words removed", "answers", "top words", "random words", "difference, 95 %")
+# in two lines, so that the table fits into 80 columns with the names of all methods
+_HEADER = (
+    "method", "words\nmasked", "answers", "top\nwords", "random\nwords", "difference,\n95 %"
+)  # fmt: skip
 
 
 def _rows(deletion: Mapping[Method, Sequence[DeletionFigures]]) -> Iterator[tuple[str, ...]]:
@@ -297,7 +301,7 @@ def _page(config: ExplainConfig, explained: Explained) -> Report:
     if explained.deletion:
         report.table(
             "Do these words matter?",
-            _HEADER,
+            [name.replace("\n", " ") for name in _HEADER],
             list(_rows(explained.deletion)),
             note="Answers that change when the words with the largest shares are masked, and when "
             "as many random words are; the difference with its 95 % interval, in points. Words "

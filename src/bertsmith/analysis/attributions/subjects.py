@@ -36,7 +36,6 @@ from bertsmith.tasks.task import ReadingLimits, Task
 from bertsmith.tasks.word_windows import encode_text, first_pieces
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.tagged import entity_spans, names_entities, words_of
-from bertsmith.text.white_space import UNSPACED
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import Encoding
 
@@ -65,7 +64,7 @@ class Word:
     """A word of a text, and the tokens that it stands for in the sequence, (pieces,).
 
     `second` is true in the second text of a pair; `in_answer` if the answer consists of the word;
-    `glued` if it follows the one before without a blank, in a script that has none between words.
+    `glued` if it follows the one before without a blank.
     """
 
     text: str
@@ -242,7 +241,7 @@ def _words(
             text=text[start:end],
             positions=positions[owner == number],
             second=second,
-            glued=number > 0 and _is_glued(text, spans[number - 1][1], start),
+            glued=number > 0 and start == spans[number - 1][1],
         )
         for number, (start, end) in enumerate(spans)
     ]
@@ -264,12 +263,8 @@ def _with_whole_pieces(
     return whole
 
 
-def _is_glued(text: str, end: int, start: int) -> bool:
-    return end == start and any(map(UNSPACED.match, (text[end - 1], text[start])))
-
-
 def text_of_words(words: Iterable[Word]) -> str:
-    """Return words as a text to be shown, with blanks where their script has them."""
+    """Return words as a text to be shown, with blanks where the text has them."""
     return "".join(word.text if word.glued else f" {word.text}" for word in words).lstrip(" ")
 
 
