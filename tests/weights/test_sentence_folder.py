@@ -126,6 +126,27 @@ def test_what_is_written_is_read_there_and_here(
         assert all(torch.equal(state[name], value) for name, value in other.state_dict().items())
 
 
+def test_what_a_folder_leaves_out_is_what_the_library_takes(
+    model: Model,
+    tokenizer: Tokenizer,
+    theirs: Callable[..., NDArray[np.float32]],
+    tmp_path: Path,
+) -> None:
+    """Of a Dense its activation and bias, and the limit of texts; a vector is as wide as it is."""
+    folder = tmp_path / "model"
+    layer = dense(HIDDEN, 7, "Tanh", bias=True)
+    settings = SentenceSettings(network=HERE, pool=("mean",), after=(layer,))
+    save_sentence_folder(folder, model, tokenizer, settings)
+    sizes = {"in_features": HIDDEN, "out_features": 7}
+    write(folder / "2_Dense" / "config.json", sizes)
+    write(folder / "sentence_bert_config.json", {})
+    change(folder / "tokenizer_config.json", model_max_length=11)
+    change(folder / "config_sentence_transformers.json", truncate_dim=9)
+    embedder = open_embedder(folder)
+    assert embedder.width == 7
+    close_to_transformers(our_vectors(embedder, TEXTS), theirs(folder, TEXTS))
+
+
 def test_a_folder_that_the_library_wrote_is_read(
     model: Model,
     tokenizer: Tokenizer,
