@@ -152,11 +152,12 @@ def test_static_folders_of_model2vec_are_followed(
     embed(EmbedConfig(model=folder, file=str(file), out=out))
     theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS[:3])
     close_unit_vectors(np.load(out), theirs)
-    # which sentence-transformers would ignore, and Model2Vec multiplies by
-    weighted = {"embeddings": vectors, "weights": vectors[:, 0].copy()}
-    save_file(weighted, folder / "model.safetensors")
-    with pytest.raises(UserError, match="a tensor weights, of Model2Vec's vocabulary_quantization"):
-        embed(EmbedConfig(model=folder, file=str(file), out=out))
+    # which sentence-transformers would ignore; Model2Vec multiplies by one, and looks up the other
+    for other in ("weights", "mapping"):
+        quantized = {"embeddings": vectors, other: vectors[:, 0].copy()}
+        save_file(quantized, folder / "model.safetensors")
+        with pytest.raises(UserError, match=f"a tensor {other}, of Model2Vec's vocabulary_quant"):
+            embed(EmbedConfig(model=folder, file=str(file), out=out))
     (folder / "modules.json").unlink()
     (folder / "config.json").write_text(json.dumps({"model_type": "model2vec"}))
     with pytest.raises(UserError, match="save it again with model2vec, which writes that file"):
