@@ -559,6 +559,10 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "another output than last_hidden_state is pooled",
     ),
+    "an output of another name": (
+        lambda f: change(f / "sentence_bert_config.json", module_output_name="sentence_embedding"),
+        "another output than last_hidden_state is pooled",
+    ),
     "no length": (
         lambda f: change(f / "sentence_bert_config.json", max_seq_length=-1),
         "max_seq_length is '-1'",
@@ -570,6 +574,10 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a cross-encoder with a prompt": (
         make_prompted_cross_encoder,
         "default_prompt_name is 'query'",
+    ),
+    "a cross-encoder with a limit of its own": (
+        lambda f: make_cross_encoder(f, max_seq_length=9),
+        "max_seq_length is 9",
     ),
     "a cross-encoder in lower case": (
         lambda f: make_cross_encoder(f, do_lower_case=True),
