@@ -211,12 +211,16 @@ def test_a_modernbert_of_either_version(tmp_path: Path) -> None:
     kinds = [GLOBAL, LOCAL, LOCAL]
     assert modern(tmp_path, layer_types=kinds)[2] == 3
     assert modern(tmp_path, layer_types=kinds, global_attn_every_n_layers=4)[2] == 4
+    # where they do not agree, layers are of the kinds that are listed, as in version 5
+    kinds = [GLOBAL, LOCAL, GLOBAL]
+    assert modern(tmp_path, layer_types=kinds, global_attn_every_n_layers=3)[2] == 2
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
         ({"hidden_activation": "gelu_new"}, "classifier_activation is 'gelu' where it is left out"),
+        ({"embedding_dropout": 0.5}, "embedding_dropout is 0.5; only 0.0, as elsewhere"),
         ({"rope_parameters": {"rope_theta": 5.0}}, "rope_parameters is .* a table with"),
         ({"rope_parameters": [1]}, "rope_parameters is"),
         ({"rope_parameters": {GLOBAL: 5.0}}, "rope_parameters of full_attention is '5.0'"),
