@@ -103,6 +103,10 @@ def test_the_defaults_of_a_family_are_those_of_its_class(
     dropout = stated.pop("classifier_dropout")
     assert {name: getattr(ours.encoder, name) for name in stated} == stated
     assert ours.classifier_dropout == (ours.encoder.dropout if dropout is None else dropout)
+    # a RoBERTa's positions begin behind the padding id
+    offset = theirs.pad_token_id + 1 if "roberta" in family else 0
+    assert ours.encoder.position_offset == offset
+    assert ours.encoder.longest == theirs.max_position_embeddings - offset
 
 
 @pytest.mark.parametrize("formula", ["none", "tanh"])
