@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from bertsmith.core.errors import ModelFolderError
-from bertsmith.weights.conversion.google import hub_name, variable
+from bertsmith.weights.conversion.google import hub_config, hub_name, variable
 from bertsmith.weights.conversion.tensor_bundle import TensorBundle
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.formats.catalog import FORMATS
@@ -298,3 +298,8 @@ def test_checkpoints_that_cannot_be_converted(tmp_path: Path) -> None:
     with pytest.raises(ModelFolderError, match="leads out of the folder"):
         convert(folder / "other.ckpt", tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "in"]
+
+
+def test_googles_code_adds_the_same_to_a_variance_whatever_its_config_says() -> None:
+    stated = {"hidden_act": "gelu", "layer_norm_eps": 0.1}
+    assert hub_config(stated, "bert", ())["layer_norm_eps"] == 1e-12
