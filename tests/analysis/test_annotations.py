@@ -23,7 +23,13 @@ from bertsmith.analysis.heads.tag_pairs import SAME, PairFigures, TagCounts, Tag
 from bertsmith.analysis.heads.words import split_words
 from bertsmith.analysis.inspection import Item, annotation_figures
 from bertsmith.network.model import Model, build_model
-from bertsmith.text.coreference import Mention, coreference_layout, read_coreference
+from bertsmith.text.coreference import (
+    MarkedDocument,
+    MarkedSentence,
+    Mention,
+    coreference_layout,
+    read_coreference,
+)
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
@@ -333,22 +339,69 @@ def test_antecedents_are_those_of_a_plain_loop(
     documents = [tuple(word for s in item.sentences for word in s.words)
                  for item in read_coreference(file, "conll-2012")]  # fmt: skip
     for name in ("all", "pronoun", "proper"):
-        hits, count = np.zeros((3, 4)), 0
+        hits, count = np.zeros((2, 3, 4), np.int64), np.zeros(2, np.int64)
         for document, word, kind, candidates, right in asked:
             if name not in ("all", kind):
                 continue
-            count += 1
+            # a passage each
+            count[document] += 1
             for layer, head, attended in word_weights(other, documents[document]):
                 mine = attended[word][candidates]
-                hits[layer, head] += candidates[int(mine.argmax())] in right
-        np.testing.assert_allclose(found[name].accuracy, hits / count, atol=1e-12)
-        assert found[name].count == count
+                hits[document, layer, head] += candidates[int(mine.argmax())] in right
+        np.testing.assert_allclose(found[name].accuracy, hits.sum(0) / count.sum(), atol=1e-12)
+        assert found[name].count == count.sum()
+        held_out = held_out_share(hits, count)
+        assert found[name].held_out == pytest.approx(held_out, nan_ok=True)
+        assert np.isnan(held_out) == (name != "all")
     whole = found["all"]
     assert isinstance(whole, CoreferenceFigures)
     # the nearest is right for her and the second word1, the same word for the third too
     assert (whole.nearest, whole.same_word) == (0.5, 0.75)
     assert whole.candidates == pytest.approx(9 / 4)
     assert "nominal" not in found
+
+
+def marked(words: tuple[str, ...], *mentions: tuple[int, int, int, str]) -> MarkedDocument:
+    """A document of sentences of letters, each a word of one piece."""
+    sentences = tuple(
+        MarkedSentence(words=tuple(f"word{ord(letter) - 97}" for letter in text), tags=(), line=1)
+        for text in words
+    )
+    return MarkedDocument(
+        sentences=sentences, mentions=tuple(Mention(*each, "nominal") for each in mentions)
+    )
+
+
+def test_passages_are_whole_sentences_as_many_as_fit() -> None:
+    """Eight words fit; a mention across passages is in none, and of others places are counted."""
+    first = marked(
+        ("abc", "defgh", "ij", "k" * 9, "lm"),
+        (1, 3, 2, "one"), (7, 10, 7, "across"), (9, 10, 9, "two"), (20, 21, 20, "one"),
+    )  # fmt: skip
+    other = marked(("no",), (0, 2, 1, "one"))
+    read = list(passages([first, other], TOKENIZER, 10))
+    shown = [
+        item and ("".join(chr(97 + int(w[4:])) for w in item.words), item.number,
+                  [(each[:3], each.entity) for each in item.mentions])
+        for item in read
+    ]  # fmt: skip
+    assert shown == [
+        ("abcdefgh", 0, [((1, 3, 2), "one")]),
+        ("ij", 1, [((1, 2, 1), "two")]),
+        None,
+        ("lm", 3, [((1, 2, 1), "one")]),
+        ("no", 4, [((0, 2, 1), "one")]),
+    ]
+
+
+def test_the_nearest_mention_with_the_same_word_is_chosen(model: Model) -> None:
+    document = marked(("abaa",), *((n, n + 1, n, "xyyy"[n]) for n in range(4)))
+    (passage,) = passages([document], TOKENIZER, 23)
+    assert passage is not None
+    whole, _ = coreference_figures(model, [passage])
+    # the third is asked with one a before it, which is another's, the fourth with two
+    assert (whole.count, whole.nearest, whole.same_word) == (2, 1, 0.5)
+    assert whole.candidates == 2.5
 
 
 def test_a_type_with_the_name_of_all_is_counted_once() -> None:

@@ -10,7 +10,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from scipy.spatial.distance import jensenshannon
-from transformers import AutoModel, AutoModelForMaskedLM
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+)
 
 from bertsmith.analysis.heads.attention import scan
 from bertsmith.analysis.heads.distances import classical_map, head_distances
@@ -27,7 +31,7 @@ from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights.folder import save_model
 from bounds import check, close_to_transformers
-from families import MODELS
+from families import MODELS, TOKENIZERS
 from parity.comparing import varied
 
 TOKENIZER = Tokenizer(
@@ -195,6 +199,26 @@ def test_the_map_of_points_in_a_plane_is_exact() -> None:
     assert 0.3 < classical_map(np.linalg.norm(solid[:, None] - solid, axis=-1))[1] < 0.95
 
 
+def test_two_separators_between_texts_belong_to_neither(tmp_path: Path) -> None:
+    """As RoBERTa has them: the second text begins behind the second one."""
+    model, tokenizer = varied(build_model(MODELS["roberta-none"], seed=1)), TOKENIZERS["roberta"]
+    save_model(tmp_path / "model", model, tokenizer)
+    cls, sep = tokenizer.cls_id, tokenizer.sep_id
+    own = np.array([cls, 7, 8, 9, sep, sep, 10, 11, sep], np.int32)
+    kinds = np.zeros(9, np.int8)
+    encoded = EncodedExamples.of([own], [kinds])
+    (layers,) = theirs(tmp_path / "model", encoded, segments=False)
+    w = np.stack(layers)
+    statistics = HeadStatistics(model.config.encoder, tokenizer)
+    for scanned in scan(model, encoded):
+        roles = statistics.block(scanned.batch, scanned.block)
+        for layer in scanned.layers:
+            statistics.add(layer, scanned.batch, scanned.block, roles)
+    found = statistics.sums.statistics()
+    close_to_transformers(found["first_to_second"], w[..., 1:4, 6:8].sum((-2, -1)) / 3)
+    close_to_transformers(found["second_to_first"], w[..., 6:8, 1:4].sum((-2, -1)) / 2)
+
+
 def test_gradients_are_those_of_transformers(tmp_path: Path) -> None:
     model = varied(build_model(MODELS["bert-masked_lm"], seed=1))
     save_model(tmp_path / "model", model, TOKENIZER)
@@ -237,15 +261,30 @@ def test_gradients_are_those_of_transformers(tmp_path: Path) -> None:
         check(found.of(name) / expected.max(), expected / expected.max(), 1e-5, name)
 
 
-def test_gradients_want_a_head_that_gives_a_loss() -> None:
+def test_gradients_want_a_head_that_gives_a_loss(tmp_path: Path) -> None:
     encoder = EncoderConfig(vocabulary=99, hidden=24, layers=2, heads=3, feed_forward=31)
     bare = build_model(ModelConfig(encoder=encoder), seed=1).eval()
     assert attention_gradients(bare, TOKENIZER, examples()) is None
     labels = ("news", "spam", "ham")
     classifier = ModelConfig(encoder=encoder, predicts="class", labels=labels)
-    found = attention_gradients(build_model(classifier, seed=1).eval(), TOKENIZER, examples())
+    model = varied(build_model(classifier, seed=1)).eval()
+    found = attention_gradients(model, TOKENIZER, examples())
     assert found is not None
-    assert (found.of("all") > 0).all()
+    save_model(tmp_path / "model", model, TOKENIZER)
+    other: Any = AutoModelForSequenceClassification.from_pretrained(
+        tmp_path / "model", attn_implementation="eager"
+    ).eval()
+    total, pairs = np.zeros((2, 3)), 0
+    for ids, kinds in zip(examples().ids, examples().segments, strict=True):
+        one, segments = (torch.from_numpy(row.astype(np.int64))[None] for row in (ids, kinds))
+        out = other(input_ids=one, token_type_ids=segments, output_attentions=True)
+        # of the class that is predicted, whatever else is read with the text
+        loss = -out.logits.log_softmax(-1).max()
+        gradients = torch.stack(torch.autograd.grad(loss, out.attentions))[:, 0]
+        total += gradients.abs().double().numpy().sum((-2, -1))
+        pairs += len(ids) ** 2
+    expected = total / pairs
+    check(found.of("all") / expected.max(), expected / expected.max(), 1e-5)
 
 
 def test_an_inspection_does_not_depend_on_how_texts_are_grouped(

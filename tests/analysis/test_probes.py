@@ -120,15 +120,31 @@ def measured(count: int) -> set[int]:
 
 
 def test_edges_are_learned_from_all_sentences_on_both_sides() -> None:
-    """Words of short sentences have the next word as head, those of long ones the one before."""
-    short = [sentence("ab", [1, -1], "XX") for _ in range(50)]
-    long = [sentence("cdcdc", [-1, 0, 1, 2, 3], "XXXXX") for _ in range(50)]
-    found = probe([*short, *long], epochs=20)
+    """Words of short sentences have the one before as head, those of long ones the next."""
+    test = sorted(measured(100))
+    made = [sentence("cdcdc", [1, 2, 3, 4, -1], "XXXXX") for _ in range(100)]
+    # more are short in the test, fewer in training, where they are a batch of their own
+    training = [number for number in range(100) if number not in test]
+    for number in (*test[:25], *training[:33]):
+        made[number] = sentence("ab", [-1, 0], "XX")
+    found = probe(made, epochs=20)
     assert found.edges["distance and words"].task == 1
-    lengths = [2] * 50 + [5] * 50
-    tested = [lengths[number] - 1 for number in measured(100)]
-    # the commonest offset of training is that of the long ones
-    assert found.fixed_offset == pytest.approx(sum(n for n in tested if n == 4) / sum(tested))
+    # the commonest offset of training, of 4 words each in 5 of these sentences
+    assert found.fixed_offset == pytest.approx(20 / 45)
+
+
+def test_the_word_of_a_head_is_read() -> None:
+    """It is always z, wherever that stands."""
+    random = np.random.default_rng(3)
+    made = []
+    for _ in range(40):
+        place = int(random.integers(5))
+        text = "".join("z" if other == place else "a" for other in range(5))
+        heads = [-1 if other == place else place for other in range(5)]
+        made.append(sentence(text, heads, "XXXXX"))
+    found = probe(made, epochs=20)
+    assert found.edges["distance and words"].task == 1
+    assert found.edges["attention"].task < 0.6
 
 
 def test_a_head_that_attends_to_its_dependent_is_read() -> None:
@@ -152,9 +168,10 @@ def test_tags_are_scored_as_learned_in_training() -> None:
     yes, no = torch.full((4, 3), 2.0), torch.full((4, 3), 1.0)
     both = torch.cat([yes[:2], no[:2]])
     made = [sentence("abcd", [-1, 0, 0, 0], "NNVV", states=both) for _ in range(20)]
-    for number in test:
-        made[number] = sentence("abcd", [-1, 0, 0, 0], "VVVV", states=no)
-    assert probe(made, epochs=20).tags[0].task == 1
+    for tag, own in (("N", yes), ("V", no)):
+        for number in test:
+            made[number] = sentence("abcd", [-1, 0, 0, 0], 4 * tag, states=own)
+        assert probe(made, epochs=20).tags[0].task == 1
     for number in test[:2]:
         made[number] = sentence("abez", [-1, 0, 0, 0], "QQQQ", states=yes)
     found = probe(made, epochs=20)
@@ -184,6 +201,7 @@ def test_the_control_task_gives_each_word_one_of_three_rules() -> None:
         for place, (word, head) in enumerate(zip(item.words, item.heads.tolist(), strict=True)):
             choices = (0, 5, place + 1)
             fitting = {n for n, wanted in enumerate(choices) if wanted == head}
+            assert head != place
             if head < 0:
                 # itself, or behind the end
                 fitting = {n for n, wanted in enumerate(choices) if wanted in (place, 6)}
