@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
+from sklearn.decomposition import PCA
 
 from bertsmith.analysis.layers.context import WordUse, anisotropy, describe_uses, mean_cosines
 from bertsmith.analysis.layers.similarity import compare_layers
@@ -128,7 +130,7 @@ def test_cosines_of_any_two_words() -> None:
 def test_uses_in_two_contexts_are_two_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Layer 1 tells the two contexts apart, layer 2 does not."""
     model = varied(build_model(MODELS["bert-none"], seed=2))
-    draws = np.random.default_rng(3)
+    draws, read = np.random.default_rng(3), list[NDArray[np.float64]]()
     uses = [WordUse(("word1", f"word{2 + n % 2}"), 0, n) for n in range(11)]
 
     def states(*_: object) -> list[NDArray[np.float32]]:
@@ -136,6 +138,7 @@ def test_uses_in_two_contexts_are_two_clusters(monkeypatch: pytest.MonkeyPatch) 
         for n in range(11):
             found[n, 1, 0, n % 2] += 1
             found[n, 2, 0, 3] += 1
+        read.append(found[:, :, 0].astype(np.float64))
         return list(found)
 
     monkeypatch.setattr("bertsmith.analysis.layers.context.word_states", states)
@@ -146,7 +149,15 @@ def test_uses_in_two_contexts_are_two_clusters(monkeypatch: pytest.MonkeyPatch) 
     assert found.silhouette > 0.8
     for use, others in enumerate(found.neighbours.tolist()):
         assert all(other % 2 == use % 2 and other != use for other in others)
+    vectors = read[0] / np.linalg.norm(read[0], axis=-1, keepdims=True)
+    components = PCA(n_components=2).fit(vectors[:, 1])
+    assert found.map_share == pytest.approx(components.explained_variance_ratio_.sum())
     assert found.map_share > 0.8
+    check(np.abs(found.points), np.abs(components.transform(vectors[:, 1])), 1e-6)
+    pairs = list(combinations(range(11), 2))
+    for layer, cosine in enumerate(found.self_similarity):
+        own = vectors[:, layer]
+        assert cosine == pytest.approx(np.mean([own[a] @ own[b] for a, b in pairs]))
     assert found.self_similarity[2] > 0.9 > found.self_similarity[1] > found.self_similarity[0]
     monkeypatch.undo()
     assert describe_uses(model, TOKENIZER, "word1", uses[:3]) is None
