@@ -70,7 +70,8 @@ def refine(
     for mined in miner.mine(len(dropped)):
         new.append(mined.piece)
         observer.advance()
-    back = [piece for piece in reversed(dropped) if piece not in set(new)]
+    added = frozenset(new)
+    back = [piece for piece in reversed(dropped) if piece not in added]
     return [*remaining, *new, *back[: len(dropped) - len(new)]]
 
 
