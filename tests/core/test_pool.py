@@ -66,3 +66,22 @@ def _interrupted_while_the_pool_is_left() -> multiprocessing.process.BaseProcess
 def test_an_interruption_waits_for_the_end_of_the_processes() -> None:
     """Else Python would take the thread that ends them for ended, and wait for them for ever."""
     assert not _interrupted_while_the_pool_is_left().is_alive()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is that of Linux")
+def test_a_hang_up_leaves_the_process_that_tracks_semaphores() -> None:
+    """It goes to the whole group; Python would say at the end that this process has died."""
+    lines = """
+import signal
+from multiprocessing import resource_tracker
+from pathlib import Path
+from bertsmith.core.pool import process_pool
+with process_pool(1):
+    status = Path(f"/proc/{resource_tracker._resource_tracker._pid}/status").read_text()
+    (blocked,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigBlk"))
+print(int(blocked, 16) >> signal.SIGHUP - 1 & 1)
+"""
+    done = subprocess.run(
+        [sys.executable, "-"], input=lines, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("1\n", "")

@@ -70,12 +70,15 @@ def process_pool(
     `OSError` where no further file may be open.
     """
     try:
-        executor = ProcessPoolExecutor(
-            processes,
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=_start,
-            initargs=(initializer, arguments),
-        )
+        # Python's process that tracks semaphores is started here, and inherits that a terminal that
+        # hangs up is not for it: one that dies before this one makes noise at the end
+        with deferred_signals():
+            executor = ProcessPoolExecutor(
+                processes,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_start,
+                initargs=(initializer, arguments),
+            )
     except OSError as error:
         if error.errno in _OPEN_FILES:
             raise
