@@ -192,3 +192,23 @@ def test_who_owns_nothing_any_more_shows_no_sign_of_life(tmp_path: Path) -> None
     with ownership.owned(tmp_path / "lock", of=tmp_path):
         assert threading.active_count() == before + 1
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("step", ["start", "join"])
+def test_an_interruption_at_the_lock_leaves_no_file(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first Ctrl-C may come when a lock was just taken, the second when it is given back."""
+    plain = getattr(threading.Thread, step)
+
+    def interrupted(thread: threading.Thread) -> None:
+        plain(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, step, interrupted)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        ownership.owned(tmp_path / ".o.lock", of=tmp_path / "o"),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []

@@ -84,21 +84,25 @@ def owned(lock: Path, *, of: Path, error: type[UserError] = RunFolderError) -> I
         if has_locks is False or not _is_named(handle, lock):
             raise _in_use(of, error, earlier_owner or _read(handle))
         _check_stale(handle, of, error, earlier_owner, locked=bool(has_locks))
-        with suppress(OSError):  # the lock holds all the same where a full disk takes no name
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, (json.dumps(_this_process().to_dict()) + "\n").encode(), 0)
         ended = threading.Event()
         beating = threading.Thread(target=_heartbeat, args=(handle, ended), daemon=True)
-        beating.start()
         try:
+            with suppress(OSError):  # the lock holds all the same where a full disk takes no name
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, (json.dumps(_this_process().to_dict()) + "\n").encode(), 0)
+            beating.start()
             yield
         finally:
             ended.set()
-            beating.join()
-            # a disk that can only be read by now keeps it: it is no more than a trace then
-            with suppress(OSError):
-                if _is_named(handle, lock):
-                    lock.unlink()
+            try:
+                if beating.is_alive():
+                    beating.join()
+            finally:
+                # after a second interruption too; a disk that can only be read by now keeps it: it
+                # is no more than a trace then
+                with suppress(OSError):
+                    if _is_named(handle, lock):
+                        lock.unlink()
     finally:
         os.close(handle)
 
