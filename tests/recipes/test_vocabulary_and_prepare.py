@@ -279,7 +279,10 @@ def test_one_document_is_told_what_it_cannot_do(
     assert first.startswith("corpus: 1 document, 3 sentences, 7 words, ")
     # "zzz" is no word of the vocabulary, one of 15 pieces
     assert "15 tokens (6.67 % [UNK])" in first
-    assert second == "the corpus is one document: next-sentence prediction needs at least two"
+    assert second == (
+        "the corpus is one document: next-sentence prediction needs at least two; if blank lines "
+        "separate documents in it, give --layout documents"
+    )
 
 
 def test_a_corpus_of_which_nothing_is_held_out_says_so(

@@ -515,3 +515,11 @@ def test_a_folder_that_cannot_be_listed_is_an_error(
             match=r"closed: cannot be read: Permission denied; get permission to read it$",
         ):
             Corpus([place])
+
+
+def test_a_pipe_is_refused_with_what_to_do_instead(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="write what a pipe gives to a"):
+        Corpus(["-"])
+    os.mkfifo(tmp_path / "63")
+    with pytest.raises(CorpusError, match="it is a pipe: write what it gives to a"):
+        Corpus([str(tmp_path / "63")])

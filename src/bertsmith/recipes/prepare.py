@@ -168,7 +168,10 @@ def prepare(config: PrepareConfig) -> TokenStore:
         )
     single = index.documents == 1
     if single:
-        say("the corpus is one document: next-sentence prediction needs at least two")
+        remedy = "; if blank lines separate documents in it, give --layout documents"
+        asked = config.text.layout != "auto"
+        said = "the corpus is one document: next-sentence prediction needs at least two"
+        say(said if asked else f"{said}{remedy}")
     pairs = " --sequences within_documents" if single else ""
     # the vocabulary of a model is given in order to train that model further
     further = f" --from {shell_word(config.vocab)}" if (folder / "config.json").is_file() else ""

@@ -298,7 +298,10 @@ class Corpus:
         if Path(path).is_dir():
             return self._walk(Path(path), skipped)
         if not glob.has_magic(str(path)):
-            raise CorpusError("does not exist", where=path, remedy="check the path")
+            remedy = "check the path"
+            if str(path) == "-":
+                remedy = "a corpus is read from files: write what a pipe gives to a .txt"
+            raise CorpusError("does not exist", where=path, remedy=remedy)
         matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
         files: list[Path] = []
         for file in filter(Path.is_file, matches):
@@ -313,6 +316,8 @@ class Corpus:
     def _check_kind(self, path: Path) -> None:
         if not self._readable(path):
             remedy = remedy_for(path) or _KINDS
+            if path.is_fifo():
+                remedy = "it is a pipe: write what it gives to a .txt"
             raise CorpusError("is of an unknown kind", where=path, remedy=remedy)
 
     def remedies(self) -> Iterator[tuple[str, str]]:
