@@ -137,7 +137,12 @@ class EncoderConfig(Config):
     def _check_wiring(self) -> None:
         """Refuse what cannot be computed."""
         if self.groups is not None and self.layers % self.groups:
-            raise ConfigError(f"layers ({self.layers}) is not a multiple of groups ({self.groups})")
+            divisors = [n for n in range(1, self.layers + 1) if not self.layers % n]
+            *others, last = map(str, divisors)
+            raise ConfigError(
+                f"layers ({self.layers}) is not a multiple of groups ({self.groups})",
+                remedy=f"groups can be {', '.join(others)} or {last}" if others else "groups is 1",
+            )
         if self.pooled == "last" and not self.causal:
             raise ConfigError(
                 "pooled is last, and the encoder does not read from left to right",
