@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -307,3 +308,36 @@ def test_entities_are_characters_of_the_text_as_it_was_written(written: str) -> 
     assert (second, behind) == (written.index("sat"), written.index("sat") + 3)
     assert [item["text"] for item in found["entities"]] == [written[start:end], "sat"]
     assert found["entities"][0]["label"] == "PER"
+
+
+@pytest.mark.parametrize("change", ["cut", "grown"])
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.tsv", "a.jsonl"])
+@pytest.mark.parametrize("on_bad", ["fail", "skip"])
+def test_a_file_that_changes_while_it_is_read_is_refused(
+    tmp_path: Path, name: str, on_bad: OnBad, change: str
+) -> None:
+    """Rows that are gone would have no answers, or a half of one an answer of its own."""
+    path = tmp_path / name
+    text = "word " * 400
+    row = f'{{"text": "{text}"}}\n' if name == "a.jsonl" else f"{text}\n"
+    path.write_text("text\n" * (name in ("a.csv", "a.tsv")) + row * 1250, encoding="utf-8")
+    rows = text_rows(str(path), Reading(on_bad=on_bad), pairs=False)
+    assert next(rows).example is not None
+    if change == "cut":
+        os.truncate(path, 2_000_000)
+    else:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(row)
+    with pytest.raises(ExampleError, match=rf"{name}: changed while it was read: [\d,]+ bytes"):
+        for _ in rows:
+            pass
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(("word " * 400 + "\n") * 1250, encoding="utf-8")
+    rows = text_rows(str(path), Reading(), pairs=False)
+    next(rows)
+    (tmp_path / "b.txt").write_text("other\n", encoding="utf-8")
+    (tmp_path / "b.txt").replace(path)
+    assert sum(1 for _ in rows) == 1249

@@ -85,9 +85,9 @@ class FileState:
     """True for a file, False for, say, a pipe."""
 
     @classmethod
-    def of(cls, path: Path) -> FileState:
-        """Return the current state of a file. Raises `OSError`."""
-        status = path.stat()
+    def of(cls, file: Path | int) -> FileState:
+        """Return the current state of a file, or of an open one. Raises `OSError`."""
+        status = os.stat(file)
         regular = stat.S_ISREG(status.st_mode)
         return cls(size=status.st_size, changed=status.st_mtime_ns, regular=regular)
 

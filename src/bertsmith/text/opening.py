@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol, cast, runtime_checkable
 
 from bertsmith.core.errors import ExampleError, UserError
-from bertsmith.core.files import unreadable
+from bertsmith.core.files import FileState, unreadable
 from bertsmith.core.pipes import open_file_or_pipe
 from bertsmith.text.config import AUTO, UTF8, codec_named
 from bertsmith.text.encodings import (
@@ -129,8 +129,13 @@ class TextFile:
             start = max(0, start - len(block))
 
     def _raw_blocks(self, start: int = 0) -> Generator[bytes, None, None]:
-        """Yield the decompressed bytes from an offset on, in blocks of about a megabyte."""
+        """Yield the decompressed bytes from an offset on, in blocks of about a megabyte.
+
+        Raises the file's error at the end if it was written to meanwhile: what was read is a
+        mixture of old and new, or a part.
+        """
         with self.open() as stream:
+            before = self._state()
             if start and stream is self._raw:
                 self._raw.seek(start)
                 start = 0
@@ -138,6 +143,18 @@ class TextFile:
                 start -= len(skipped)
             while block := stream.read(BLOCK_BYTES):
                 yield block
+            now = self._state()
+        if now != before and before.regular:
+            sizes = f": {before.size:,} bytes before, {now.size:,} now"
+            raise self.fault(
+                f"changed while it was read{sizes if now.size != before.size else ''}",
+                remedy="run the command again when nothing writes to the file, or read a copy",
+            )
+
+    def _state(self) -> FileState:
+        """Return the state of the open file, which another may have replaced by its name."""
+        assert self._raw is not None
+        return FileState.of(self._raw.fileno())
 
     def _open_decoded(self, start: int = 0) -> tuple[str, Generator[bytes, None, None]]:
         """Return the codec of the text, and its bytes: if UTF-8, from an offset on, else all."""
