@@ -551,6 +551,8 @@ def test_columns_of_arrow_are_what_they_hold(folders: dict[str, Path]) -> None:
         model.predict(pyarrow.array(["word1", None]))
     table = pyarrow.table({"text": texts})
     assert model.predict(table.to_pylist()) == model.predict(texts)
+    with pytest.raises(ConfigError, match=r"train is of type Table; it must be a path"):
+        bertsmith.finetune("model", table, out="run")
     for whole in (table, table.to_batches()[0]):
         with pytest.raises(ConfigError, match=r"a table; give its rows, .*table\.to_pylist\(\)"):
             model.predict(whole)

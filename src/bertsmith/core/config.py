@@ -149,8 +149,11 @@ def typed_value(value: Any, hint: Any, key: str, where: str | Path | None) -> An
     elif isinstance(hint, type):
         result = _typed_scalar(value, hint)
     if result is _UNFIT:
+        shown = repr(value)
+        # tables and arrays are drawn in several lines
+        problem = f"of type {type(value).__name__}" if "\n" in shown else printable(shown, _SHOWN)
         raise ConfigError(
-            f"{key} is {printable(repr(value), _SHOWN)}",
+            f"{key} is {problem}",
             where=where,
             remedy=f"it must be {described_type(hint)}",
         )
