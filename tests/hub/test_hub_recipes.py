@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -130,7 +131,13 @@ def test_push_is_a_verb(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "writer")
     options = ["--license", "mit", "--language", "de,en", "--message", "ours", "--private"]
-    assert main(["push", str(model), "owner/name", *options]) == 0, capsys.readouterr().err
+    status = main(["push", str(model), "owner/name", *options])
+    printed = capsys.readouterr().err
+    assert status == 0, printed
+    # sizes have a space before their unit, as everywhere
+    sizes = re.findall(r"^  \S+\.(?:json|safetensors|md) +(.*)$", printed, re.MULTILINE)
+    assert sizes
+    assert all(re.fullmatch(r"[\d.]+ [kM]?B", size) for size in sizes)
     repository = hub.repositories["owner/name"]
     assert repository.private
     assert repository.messages[-1] == "ours"

@@ -269,7 +269,7 @@ class LogBar:
         speed = (self._done - first) / max(self._told - start, 1e-9)
         shown = [f"{timedelta(seconds=round(self._told - self._began))} elapsed"]
         if self._unit and speed > 0:
-            shown.insert(0, f"{_amount(self._done, self._unit)}, {_rate(speed, self._unit)}")
+            shown.insert(0, f"{amount(self._done, self._unit)}, {_rate(speed, self._unit)}")
         if self._total and speed > 0:
             seconds_left = max(self._total - self._done, 0.0) / speed
             shown.insert(0, f"{100 * min(self._done / self._total, 1):.0f} %")
@@ -361,11 +361,11 @@ def progress_of_several(description: str, count: int) -> Iterator[Bars]:
 def _rate(speed: float, unit: str) -> str:
     """Return units a second, or a minute where they are slow."""
     if speed < _SLOW:
-        return f"{_amount(60 * speed, unit)}/min"
-    return f"{_amount(speed, unit)}/s"
+        return f"{amount(60 * speed, unit)}/min"
+    return f"{amount(speed, unit)}/s"
 
 
-def _amount(value: float, unit: str) -> str:
+def amount(value: float, unit: str) -> str:
     """Return an amount with its unit: `12.3k words`, but `12.3 kB`."""
     shown = short_number(value)
     if unit == "B" and not shown[-1].isdigit():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bertsmith.core import VERSION
 from bertsmith.core.errors import ConfigError, HubError
-from bertsmith.core.log import say, short_number
+from bertsmith.core.log import amount, say
 from bertsmith.core.output import print_line
 from bertsmith.core.ownership import claimed, new_file
 from bertsmith.core.printable import counted, markdown, shell_word
@@ -138,7 +138,7 @@ def _print_summary(upload: Upload) -> None:
         for name in upload.files
     }
     for name, size in sizes.items():
-        say(f"  {name:<40} {short_number(size)}B")
+        say(f"  {name:<40} {amount(size, 'B')}")
     left_out = sorted(
         path.name for path in upload.folder.iterdir() if path.is_file() and path.name not in sizes
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.files import canonical, has_utf8_name, name_is_taken, write_json
-from bertsmith.core.log import say, short_number
+from bertsmith.core.log import amount, say
 from bertsmith.core.ownership import claimed_output, new_folder
 from bertsmith.engine.config import FULL_PRECISION, Number
 from bertsmith.engine.predictor import Predictor
@@ -147,7 +147,7 @@ def _export(config: ExportConfig) -> dict[str, Any]:
             if path.is_file()
         }
     for name, size in sizes.items():
-        say(f"  {name:<40} {short_number(size)}B")
+        say(f"  {name:<40} {amount(size, 'B')}")
     say(
         f"{config.out}: {', '.join(padded.outputs)}, at most {comparison.difference:.1e} from the "
         f"engine's in {comparison.batches} batches of up to {comparison.longest:,} tokens"
