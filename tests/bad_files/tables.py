@@ -54,8 +54,10 @@ def of_tsv() -> Iterator[Bad]:
     yield Bad("pair", tsv(b"x\t\ta", head, good), "class", "the second text is empty")
     yield Bad("first", tsv(b"\ty\ta", head, good), "class", "the text is empty")
     yield Bad("ragged", tsv(b"x\ty\tz\ta", head, good), "class", "4 columns")
-    for label in ("abc", "1,5", "5,0", "1 2", "--1", "0x1F", "one"):
+    for label in ("abc", "1,5,0", ",5", "1 2", "--1", "0x1F", "one"):
         yield Bad(label, tsv(f"x\t{label}".encode(), good=b"x\t1"), "number", "is not a number: ")
+    for label in ("1,234", "-20,000"):
+        yield Bad(label, tsv(f"x\t{label}".encode(), good=b"x\t1"), "number", f"'{label}' is ")
     for label in ("nan", "NaN", "inf", "-inf", "Infinity", "1e999"):
         yield Bad(label, tsv(f"x\t{label}".encode(), good=b"x\t.5"), "number", "not a finite")
     yield Bad("none", tsv(b"x\t", good=b"x\t1"), "number", "no label")
