@@ -1,16 +1,19 @@
-"""How many tokens of a text are read where --max-length names none."""
+"""How many tokens of a text are read, where --max-length names none or more than there can be."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from bertsmith.network.config import ModelConfig, encoder_of
-from bertsmith.recipes.finetune.config import FinetuneSettings
+from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import reading_length
+from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.glue import GLUE
 from bertsmith.tasks.tag import TAG
@@ -68,3 +71,24 @@ def test_what_would_take_hours_is_not_begun_unasked(tiny_tokenizer: Tokenizer) -
     longest, told = length(tiny_tokenizer, [900] * 100, size="base", epochs=40, trainings=5)
     assert longest == 128
     assert "more would take too much time or memory, --max-length 512 reads more" in told
+
+
+def test_a_length_above_the_limit_of_the_model_is_reported_and_the_limit_recorded(
+    base_folder: Path, labelled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = FinetuneSettings(epochs=1, batch_size=80, max_length=100_000)
+    config = FinetuneConfig(
+        model=base_folder,
+        train=labelled,
+        out=tmp_path / "run",
+        settings=settings,
+        experiment=ExperimentConfig(seeds=1, baselines=False),
+    )
+    finetune(config)
+    said = capsys.readouterr().err
+    assert "--max-length 100000 is above the model's limit: 40 tokens are read" in said
+    record = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert record["settings"]["settings"]["max_length"] == 40
+    # the same command resumes the run
+    finetune(config)
+    assert "has ended" in capsys.readouterr().err

@@ -249,10 +249,15 @@ class Inputs:
     def length(
         self, settings: FinetuneSettings, trainings: int, device: torch.device
     ) -> ReadingLength:
-        """Return the maximum length of a text: that of the settings, or one that fits the texts."""
-        if settings.max_length is not None:
-            return ReadingLength(longest=settings.max_length)
-        config = self.base.config
+        """Return the maximum length of a text: that of the settings, or one that fits the texts.
+
+        It is never more than the model's limit.
+        """
+        config, asked = self.base.config, settings.max_length
+        if asked is not None:
+            limit = config.encoder.longest
+            above = f"--max-length {asked} is above the model's limit: {limit} tokens are read"
+            return ReadingLength(longest=min(asked, limit), message=above * (asked > limit))
         return reading_length(
             self.task, self.data.train, self.tokenizer, config, settings, trainings, device
         )
