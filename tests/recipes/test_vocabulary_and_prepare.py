@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Generator
 from itertools import product
@@ -14,6 +15,7 @@ from unicodedata import normalize
 import numpy as np
 import pytest
 
+from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError, CorpusError, StoreError, VocabularyError
 from bertsmith.core.log import Bar, LogBar, short_number, shown_on
 from bertsmith.recipes.config import VocabularySettings
@@ -74,6 +76,29 @@ def test_a_vocabulary_of_the_size_asked_for(
     assert first.startswith("vocabulary: 150 pieces, uncased; ")
     assert first.endswith(" pieces per word, 0.00 % of the pieces [UNK]")
     assert last == f"next: bertsmith prepare CORPUS --vocab '{out}' --out store"
+
+
+def test_the_command_that_follows_reads_the_corpus_as_this_one_did(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, words = tmp_path / "corpus", [f"wörd{a}{b}" for a, b in product("abcdefg", repeat=2)]
+    folder.mkdir()
+    rows = [f"{n},{' '.join(words[n:])}. {' '.join(words[:n])}." for n in range(1, 40)]
+    (folder / "a.csv").write_text("\n".join(["id,-its body", *rows]), encoding="latin-1")
+    (folder / "b.page").write_text("\n\n".join(words), encoding="latin-1")
+    reading = ["--text-column=-its body", "--encoding", "latin-1", "--layout", "documents"]
+    patterns = ["--text-files", "*.page", "--text-files", "*.log 1"]
+    vocabulary = tmp_path / "vocab"
+    out = ["--size", "90", "--out", str(vocabulary)]
+    assert main(["vocab", "learn", str(folder), *out, *reading, *patterns]) == 0
+    following = said(capsys)[-1]
+    assert following == (
+        "next: bertsmith prepare CORPUS --text-column='-its body' --layout documents "
+        f"--encoding latin-1 --text-files '*.page,*.log 1' --vocab {vocabulary} --out store"
+    )
+    _, verb, _, *arguments, _ = shlex.split(following.removeprefix("next: "))
+    assert main([verb, str(folder), *arguments, str(tmp_path / "store")]) == 0
+    assert f"corpus: {len(rows) + len(words)} documents, " in said(capsys)[0]
 
 
 class Watched(LogBar):

@@ -13,6 +13,7 @@ import ast
 import dataclasses
 import difflib
 import inspect
+import json
 import math
 import textwrap
 import typing
@@ -24,6 +25,7 @@ from typing import Any, TypeVar
 
 from bertsmith.core.config import Config, plain_value, typed_value
 from bertsmith.core.errors import ConfigError
+from bertsmith.core.printable import shell_quoted
 
 C = TypeVar("C", bound=Config)
 REQUIRED = dataclasses.MISSING
@@ -218,6 +220,27 @@ def similar(name: str, known: Collection[str]) -> str | None:
     ]
     close = difflib.get_close_matches(plain, sorted(known), n=1, cutoff=0.6)
     return plain if plain in known else next(iter((*last, *close)), None)
+
+
+def typed_options(config: Config) -> str:
+    """Return the options of a config that differ from their defaults, as a shell is given them.
+
+    Each follows a space, for a command that is shown; those given by position are left out.
+    """
+    results = ""
+    for option in options_of(type(config)).values():
+        value: Any = config
+        for name in option.path:
+            value = getattr(value, name)
+        if option.positional or value == option.default:
+            continue
+        assert not isinstance(value, bool), "a flag is typed without a value"
+        items = [str(plain_value(item)) for item in value] if isinstance(value, tuple) else None
+        text = str(plain_value(value)) if items is None else ",".join(items)
+        if items is not None and any("," in item or item != item.strip() for item in items):
+            text = json.dumps(items, ensure_ascii=False)
+        results += f" --{option.name}{'=' if text.startswith('-') else ' '}{shell_quoted(text)}"
+    return results
 
 
 Spelling = Callable[[Option], str]

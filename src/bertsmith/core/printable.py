@@ -125,12 +125,19 @@ def printable_lines(text: str, longest: int = MAX_LENGTH) -> str:
 def shell_word(path: object) -> str:
     """Return a path as a shell has to be given it, for a command that is shown.
 
-    It is quoted where it has to be; where quotes are not enough, as with a line break, or the first
-    character is a dash, it is written so that shells read the same path.
+    It is quoted as `shell_quoted` does it; if the first character is a dash, it is written so that
+    shells read the same path.
     """
     text = str(path)
-    if text.startswith("-"):
-        text = f"./{text}"
+    return shell_quoted(f"./{text}" if text.startswith("-") else text)
+
+
+def shell_quoted(text: str) -> str:
+    """Return a text as a shell has to be given it, for a command that is shown.
+
+    It is quoted where it has to be; where quotes are not enough, as with a line break, it is
+    written so that shells read the same text.
+    """
     if text == " ".join(text.split()) == printable(text, len(text) + 1):
         return shlex.quote(text)
     plain = (chr(byte) if _PLAIN_BYTES.match(chr(byte)) else f"\\x{byte:02x}"

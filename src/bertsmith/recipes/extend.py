@@ -18,6 +18,7 @@ from bertsmith.core import VERSION
 from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.core.files import name_is_taken
 from bertsmith.core.log import progress, say
+from bertsmith.core.options import typed_options
 from bertsmith.core.ownership import claimed_output
 from bertsmith.core.printable import counted, shell_word
 from bertsmith.hub.models import model_folder, origin
@@ -94,7 +95,7 @@ def extend(config: ExtendConfig) -> ExtendOutcome:
         if name_is_taken(out):
             raise ModelFolderError("exists already", where=out, remedy="choose another --out")
         outcome = _extended(config.model, open_corpus(config.text), config.add, out)
-    _print_summary(outcome, config.add)
+    _print_summary(outcome, config)
     return outcome
 
 
@@ -180,16 +181,18 @@ def describe(outcome: ExtendOutcome) -> str:
     return line
 
 
-def _print_summary(outcome: ExtendOutcome, add: int) -> None:
+def _print_summary(outcome: ExtendOutcome, config: ExtendConfig) -> None:
     added, size = outcome.extension.added, outcome.extension.tokenizer.size
     best = ", ".join(item.piece for item in added[:_SHOWN])
     say(f"vocabulary: {counted(len(added), 'piece')} added, now {size:,}; best: {best}")
-    if len(added) < add:
+    if len(added) < config.add:
         say(
-            f"no other piece is frequent enough to be learned and saves any; {add:,} were requested"
+            "no other piece is frequent enough to be learned and saves any; "
+            f"{config.add:,} were requested"
         )
     say(describe(outcome))
-    say(f"next: bertsmith prepare CORPUS --vocab {shell_word(outcome.folder)} --out store")
+    vocabulary = f"--vocab {shell_word(outcome.folder)}"
+    say(f"next: bertsmith prepare CORPUS{typed_options(config.text)} {vocabulary} --out store")
     further = f"--from {shell_word(outcome.folder)} --out run --minutes 60"
     say(f"then: bertsmith pretrain store {further}")
 

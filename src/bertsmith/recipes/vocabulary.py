@@ -15,6 +15,7 @@ import numpy as np
 from bertsmith.core.errors import VocabularyError
 from bertsmith.core.files import name_is_taken
 from bertsmith.core.log import Bar, progress, say
+from bertsmith.core.options import typed_options
 from bertsmith.core.ownership import new_folder
 from bertsmith.core.printable import shell_word
 from bertsmith.core.streams import Purpose, stream
@@ -116,7 +117,8 @@ def learn_vocabulary(config: VocabularyConfig) -> Tokenizer:
         learned.tokenizer.save(partial)
     for line in (*learned.notes, describe(learned), *_warn_of_size(learned, settings.size)):
         say(line)
-    say(f"next: bertsmith prepare CORPUS --vocab {shell_word(out)} --out store")
+    vocabulary = f"--vocab {shell_word(out)}"
+    say(f"next: bertsmith prepare CORPUS{typed_options(config.text)} {vocabulary} --out store")
     return learned.tokenizer
 
 
