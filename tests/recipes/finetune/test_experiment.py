@@ -259,12 +259,23 @@ def test_runs_on_the_same_dev_rows_are_compared(
     assert figures["mcnemar"]["only_first"] == alone
     assert "McNemar's exact p" in told
     assert "one seed is not enough to compare the recipes" in told
-    same = compare(CompareConfig(first=found.folder, second=found.folder))
+    copied = shutil.copytree(found.folder, tmp_path / "copy")
+    same = compare(CompareConfig(first=found.folder, second=copied))
     assert same["scores"]["accuracy"]["difference"] == 0
     assert same["mcnemar"]["exact"] == 1
     assert same["all_seeds"]["difference"] == 0
     assert not same["all_seeds"]["certain"]
     assert "the recipes may well differ by luck alone" in capsys.readouterr().err
+
+
+def test_a_run_is_not_compared_with_itself(
+    experiment: tuple[Path, FinetuneOutcome], tmp_path: Path
+) -> None:
+    _, found = experiment
+    (tmp_path / "link").symlink_to(found.folder, target_is_directory=True)
+    for again in (found.folder, Path(f"{found.folder}/../{found.folder.name}"), tmp_path / "link"):
+        with pytest.raises(RunFolderError, match=r": is the same run as .*; name another one"):
+            compare(CompareConfig(first=found.folder, second=again))
 
 
 def test_runs_that_have_not_ended_or_differ_in_dev_are_not_compared(

@@ -73,10 +73,13 @@ class _FinishedRun:
 def compare(config: CompareConfig) -> dict[str, Any]:
     """Print how two runs differ on dev (best seeds, all seeds), and what chance may explain.
 
-    Returns the figures. Raises `RunFolderError` for unfinished runs, or different dev rows.
+    Returns the figures. Raises `RunFolderError` for unfinished runs, different dev rows, or one run
+    given twice.
     """
     first, second = config.first, config.second
     one, other = _read_run(first), _read_run(second)
+    if first.samefile(second):
+        raise RunFolderError(f"is the same run as {first}", where=second, remedy="name another one")
     if one.run.task != other.run.task:
         raise RunFolderError(
             f"is a run of {other.run.task}, and {first} one of {one.run.task}", where=second
