@@ -78,6 +78,15 @@ def test_too_few_examples_are_refused() -> None:
         split(TASK, [example("one", "a"), example("two", "b")], 0.1, seed=1)
 
 
+def test_copies_are_named_where_they_leave_too_few_to_hold_some_out() -> None:
+    twice = [example(f"text {n % 50}", f"label {n % 50}") for n in range(100)]
+    problem = "none of its 100 examples can be held out: only 50 are no copies, and no two of these"
+    with pytest.raises(ExampleError, match=problem):
+        split(TASK, twice, 0.1, seed=1)
+    with pytest.raises(ExampleError, match="its 3 examples can be held out: they are copies of on"):
+        split(TASK, [example("one", "a")] * 3, 0.1, seed=1)
+
+
 def test_where_every_group_is_larger_than_the_share_the_smallest_is_held_out() -> None:
     """Four documents with 30, 20, 25 and 25 questions each: a tenth of them is 10."""
     rows = [

@@ -41,12 +41,23 @@ def split(task: Task[R], rows: Sequence[R], share: float, seed: int) -> tuple[li
         held_out = _held_out(task, rows, identities, share, seed)
     if not held_out:
         raise ExampleError(
-            f"has too few {task.unit} ({len(rows)}) to hold some out",
+            _why_none(task, len(rows), len(set(identities))),
             where=rows[0].source,
             remedy="give more, or a file with --dev",
         )
     train_rows = [row for index, row in enumerate(rows) if index not in held_out]
     return train_rows, [rows[index] for index in sorted(held_out)]
+
+
+def _why_none(task: Task[R], rows: int, different: int) -> str:
+    """Return the problem of rows of which none can be held out."""
+    if different == rows:
+        return f"has too few {task.unit} ({rows:,}) to hold some out"
+    # a copy stays with its text, and no stratum is held out completely
+    why = f"only {different:,} are no copies, and no two of these have the same label"
+    if different == 1:
+        why = "they are copies of one"
+    return f"none of its {rows:,} {task.unit} can be held out: {why}"
 
 
 def _held_out_clusters(
