@@ -16,6 +16,7 @@ from bertsmith.engine.config import FULL_PRECISION, ContinuationConfig
 from bertsmith.engine.predictor import Predictor
 from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts, Preprocessing
 from bertsmith.network.model import Model, build_model
+from bertsmith.recipes.loaded import load
 from bertsmith.recipes.predict.config import EvaluateConfig, PredictConfig
 from bertsmith.recipes.predict.evaluate import evaluate
 from bertsmith.recipes.predict.recipe import answer_rows, predict
@@ -587,6 +588,13 @@ def test_pairs_and_single_texts_are_not_taken_for_each_other(
             ExampleError, match="pair of texts, and the model was trained on single"
         ):
             ask(folder(False))
+    # in Python texts are values, which have no columns
+    for pairs, value, remedy in (
+        (False, ("word1", "word2"), "single texts; give single strings$"),
+        (True, "word1", "pairs of texts; give pairs of strings as tuples$"),
+    ):
+        with pytest.raises(ExampleError, match=f"^example 1: .*{remedy}"):
+            load(tmp_path / str(pairs)).predict(["", value])
 
 
 def test_lengths_that_mean_nothing_are_refused(

@@ -147,7 +147,7 @@ def value_rows(
             row = Example(
                 text=tidied[0], text_pair=pair, label=None, source=EXAMPLES, line=number + 1
             )
-            (row,) = checked_pairs([row], pairs)
+            (row,) = checked_pairs([row], pairs, in_columns=False)
             row = row if of_text is None else of_text(row)
         yield InputRow(columns=columns, example=row)
 
@@ -173,8 +173,11 @@ def with_written_offsets(
     return {**record, "entities": entities}
 
 
-def checked_pairs(rows: Iterable[R], pairs: bool | None) -> Iterator[R]:
-    """Yield rows; raise `ExampleError` for one that is a pair where single texts were learned."""
+def checked_pairs(rows: Iterable[R], pairs: bool | None, *, in_columns: bool = True) -> Iterator[R]:
+    """Yield rows; raise `ExampleError` for one that is a pair where single texts were learned.
+
+    Its remedy names columns, unless the texts are values, not `in_columns`.
+    """
     for row in rows:
         if pairs is not None and isinstance(row, Example) and (row.text_pair is not None) != pairs:
             problem, remedy = (
@@ -182,6 +185,8 @@ def checked_pairs(rows: Iterable[R], pairs: bool | None) -> Iterator[R]:
                 if pairs
                 else ("is a pair of texts", "name the column of the one text: --text-column")
             )
+            if not in_columns:
+                remedy = "give pairs of strings as tuples" if pairs else "give single strings"
             learned = "pairs of texts" if pairs else "single texts"
             raise ExampleError(
                 f"{problem}, and the model was trained on {learned}",
