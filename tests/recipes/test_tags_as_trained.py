@@ -74,6 +74,9 @@ def test_a_model_is_asked_as_it_was_trained(
     predict(PredictConfig(model=outcome.model, file=str(raw), format="jsonl"))
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [item["text"] for item in said] == raw.read_text(encoding="utf-8").splitlines()
+    nameless = raw.rename(tmp_path / "raw")
+    with pytest.raises(ExampleError, match=r"if each line is a text, name the file \.txt or give"):
+        predict(PredictConfig(model=outcome.model, file=str(nameless)))
 
 
 def test_columns_that_are_named_count_and_other_files_are_read_as_usual(

@@ -184,7 +184,7 @@ def _sentence(
         raise file.fault("one column only, so no tags", lines[0][0], remedy)
     words, tags, numbers = [], [], []
     for line, text in lines:
-        cells = _checked_cells(file, line, text, layout)
+        cells = _checked_cells(file, line, text, layout, need_tags=need_tags)
         if layout.universal and not cells[0].isdecimal():
             continue  # a multiword token or an empty node
         words.append(_cell(file, cells, layout.word, line, "word"))
@@ -196,12 +196,17 @@ def _sentence(
     return Words(words=words, tags=tags or None, lines=numbers, document=document, row=row)
 
 
-def _checked_cells(file: TextFile, line: int, text: str, layout: _ColumnLayout) -> list[str]:
+def _checked_cells(
+    file: TextFile, line: int, text: str, layout: _ColumnLayout, *, need_tags: bool
+) -> list[str]:
     file.check_line(text, line)
     cells = _cells(text)
     if len(cells) != layout.width:
         problem = f"{counted(len(cells), 'column')} where the first word has {layout.width}"
-        raise file.fault(problem, line, "give every word the same columns")
+        remedy = "give every word the same columns"
+        if not (need_tags or layout.universal):
+            remedy += "; if each line is a text, name the file .txt or give it to standard input"
+        raise file.fault(problem, line, remedy)
     return cells
 
 
