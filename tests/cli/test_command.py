@@ -297,6 +297,17 @@ def test_what_begins_like_help_is_no_option() -> None:
     assert complaint("rye --out loaf -h1").startswith("there is no option -h1; the options are: ")
 
 
+def test_a_file_whose_name_looks_like_an_option_is_named_as_it_can_be_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert complaint("-size.csv --out loaf") == "there is no option -size.csv; did you mean --size?"
+    Path("-size.csv").touch()
+    said = complaint("-size.csv --out loaf")
+    assert said == "there is no option -size.csv; if the file of this name is meant: ./-size.csv"
+    assert read("./-size.csv --out loaf").flour == (Path("-size.csv"),)
+
+
 def test_a_mistake_that_is_typed_is_not_blamed_on_the_file(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("batch-size: 3\n", encoding="utf-8")
     said = complaint(f"rye --out loaf --config {tmp_path}/a.yaml --batch-size 0")

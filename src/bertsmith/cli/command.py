@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import gc
 import inspect
+import os
 import re
 import sys
 import textwrap
@@ -41,6 +42,7 @@ from bertsmith.core.options import (
     unknown_option,
 )
 from bertsmith.core.output import print_line
+from bertsmith.core.printable import shell_word
 
 _CONFIG, _PRINT_CONFIG = "config", "print-config"
 
@@ -186,6 +188,9 @@ def _parse_arguments(name: str, command: Command, arguments: Sequence[str]) -> _
         raise _misuse(name, error, actions, arguments) from error
     for flag in positional:
         if re.match(r"--?[A-Za-z]", flag):
+            if os.path.lexists(flag):
+                remedy = f"if the file of this name is meant: {shell_word(flag)}"
+                raise ConfigError(f"there is no option {flag}", remedy=remedy)
             known = {action: f"--{action}" for action in (*actions, "help")}
             raise unknown_option(flag.partition("=")[0], known)
     texts = vars(result)
