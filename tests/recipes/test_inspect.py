@@ -218,6 +218,22 @@ def test_documents_with_mentions_have_coreference(
 
 
 @pytest.mark.usefixtures("unpainted")
+def test_letters_without_a_font_are_reported(
+    base_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    boxes = Drawing("<svg></svg>", b"png", "\N{KATAKANA LETTER YA}")
+    monkeypatch.setattr(inspection, "head_map", lambda *_, **__: boxes)
+    file = tmp_path / "texts.txt"
+    file.write_text("word1 word2\n" * 3, encoding="utf-8")
+    inspect(base_folder, str(file), out=tmp_path / "page.html")
+    said = "page-map.png: has boxes for letters of no font installed: \N{KATAKANA LETTER YA}"
+    assert said in capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.usefixtures("unpainted")
 def test_another_model_and_the_uses_of_words(base_folder: Path, tmp_path: Path) -> None:
     random = np.random.default_rng(4)
     lines = [" ".join(f"word{n}" for n in random.integers(0, 9, 6)) for _ in range(30)]

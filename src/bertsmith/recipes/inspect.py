@@ -127,6 +127,10 @@ def _inspected(config: InspectConfig) -> Mapping[str, Any]:
     _write(config.out, page, content)
     if not config.json:
         _show(inspection)
+    for name, drawing in page.drawings.items():
+        if drawing.missing:
+            file = f"{config.out.stem}-{name}.png"
+            say(f"{file}: has boxes for letters of no font installed: {_some(drawing.missing)}")
     say(f"{config.out}: the page; its numbers are in {config.out.with_suffix('.json')}")
     return content
 
@@ -185,6 +189,12 @@ def _uses(
                 say(f"{word!r} has {uses_found}{read}: too few to compare")
             else:
                 yield figures
+
+
+def _some(letters: str) -> str:
+    """Return the first letters, and how many more there are."""
+    more = f" and {len(letters) - _SHOWN} more" if len(letters) > _SHOWN else ""
+    return printable(" ".join(letters[:_SHOWN])) + more
 
 
 def _name(file: str) -> str:

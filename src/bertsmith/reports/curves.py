@@ -12,6 +12,7 @@ from typing import Any
 from bertsmith.core.errors import MissingExtra
 from bertsmith.core.log import short_number
 from bertsmith.core.printable import printable
+from bertsmith.reports.fonts import without_warnings_of_glyphs
 
 Series = Mapping[str, Sequence[tuple[float, float]]]
 Points = list[tuple[float, float]]
@@ -119,7 +120,9 @@ def svg_of_page(figure: Any, name: str) -> str:  # noqa: ANN401
         part.patch.set_alpha(0)
     text = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    figure.savefig(text, format="svg", metadata=nothing)
+    # the browser has fonts of its own
+    with without_warnings_of_glyphs():
+        figure.savefig(text, format="svg", metadata=nothing)
     svg = re.sub(r' id="|href="#|url\(#', rf"\g<0>{name}-", text.getvalue())
     for colour, variable in _VARIABLES.items():
         svg = svg.replace(colour, f"var({variable})")

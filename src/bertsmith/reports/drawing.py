@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +20,7 @@ from bertsmith.reports.curves import (
     shown_label,
     svg_of_page,
 )
+from bertsmith.reports.fonts import fonts_for, without_warnings_of_glyphs
 
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 SEQUENTIAL = "viridis"
@@ -29,33 +30,35 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A figure: `svg` to stand in a page, and `png`."""
+    """A figure: `svg` to stand in a page, and `png`, which has boxes for the letters `missing`."""
 
     svg: str
     png: bytes
+    missing: str = ""
 
 
 @contextmanager
 def _figure(
-    size: tuple[float, float], *, as_svg: bool = True
+    size: tuple[float, float], *, texts: Iterable[str] = (), as_svg: bool = True
 ) -> Iterator[tuple[Any, Callable[[str], Drawing]]]:
     """Yield a figure of a size in inches, and a function of its name that gives the drawing.
 
-    SVG is left out unless `as_svg`.
+    `texts` are those in it that may be in any script. SVG is left out unless `as_svg`.
     """
     require_matplotlib()
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(STYLE):
+    families, missing = fonts_for(texts)
+    with mpl.rc_context(STYLE | {"font.family": families}):
         figure = Figure(figsize=size, layout="constrained")
 
         def finished(name: str) -> Drawing:
             picture = io.BytesIO()
-            figure.savefig(picture, format="png", dpi=150, metadata={"Software": None})
-            if not as_svg:
-                return Drawing("", picture.getvalue())
-            return Drawing(svg_of_page(figure, name), picture.getvalue())
+            with without_warnings_of_glyphs():
+                figure.savefig(picture, format="png", dpi=150, metadata={"Software": None})
+            svg = svg_of_page(figure, name) if as_svg else ""
+            return Drawing(svg, picture.getvalue(), missing)
 
         yield figure, finished
 
@@ -121,7 +124,8 @@ def grouped_bars(
 ) -> Drawing:
     """Draw horizontal bars, shares from 0 to 1, the series of a label below each other."""
     height = 0.8 / len(series)
-    with _figure((9.5, 0.9 + 0.26 * len(series) * len(labels))) as (figure, finished):
+    size = (9.5, 0.9 + 0.26 * len(series) * len(labels))
+    with _figure(size, texts=labels) as (figure, finished):
         axes = figure.subplots()
         position = np.arange(len(labels))
         hatches = (None, "////", "....")
@@ -152,7 +156,7 @@ def layer_lines(
     percent: bool = False, logarithmic: bool = False,
 ) -> Drawing:  # fmt: skip
     """Draw a line for each series of values by layer, from layer `first`."""
-    with _figure((9, 3.8)) as (figure, finished):
+    with _figure((9, 3.8), texts=series) as (figure, finished):
         axes = figure.subplots()
         dashes = ("-", "--", "-.", ":")
         for number, (label, values) in enumerate(series.items()):
