@@ -208,6 +208,7 @@ FINETUNE: dict[str, tuple[Change, str]] = {
     **_places("finetune"),
     "none at once": (lambda out: {"experiment.side_by_side": 0}, "--side-by-side is 0"),
     "a decay below 0": (lambda out: {"settings.weight_decay": -1.0}, "-decay is -1"),
+    "a decay of all": (lambda out: {"settings.weight_decay": 1e308}, "1e.308 at --learning-rate"),
     "fewer seeds": (lambda out: {"experiment.seeds": 3}, "run with other settings .*seeds"),
     "more epochs": (lambda out: {"settings.epochs": 3}, "run with other settings .*epochs"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -257,6 +258,26 @@ def test_what_is_restored_goes_on_the_same() -> None:
 def test_settings_with_which_nothing_is_learned_are_refused(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} is {value}; it must be in"):
         OptimiserConfig(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "rate"),
+    [
+        ({}, "learning-rate 0.0001"),
+        ({"matrices": "muon", "learning_rate": 1e-12}, "muon-learning-rate 0.02"),
+    ],
+)
+def test_a_decay_that_removes_all_of_a_matrix_at_once_is_refused(
+    changes: dict[str, Any], rate: str
+) -> None:
+    """Above 2 weights grow without end: a step multiplies them by 1 minus the product."""
+    with pytest.raises(
+        ConfigError, match=rf"--weight-decay is 10000\.0 at --{rate}; their product"
+    ):
+        OptimiserConfig(weight_decay=1e4, **changes)
+    # what LAMB adds up is brought to the length of the weights
+    OptimiserConfig(weight_decay=1e4, algorithm="lamb")
+    OptimiserConfig(weight_decay=9e3)
 
 
 @pytest.mark.parametrize("name", ["max_gradient_norm", "checkpoint_minutes"])

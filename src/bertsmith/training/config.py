@@ -110,6 +110,19 @@ class OptimiserConfig(Config):
         check_range(self, ["weight_decay"], "[0, inf)")
         check_range(self, ["beta_1", "beta_2", "muon_momentum"], "[0, 1)")
         check_range(self, ["layer_decay"], "(0, 1]")
+        if self.algorithm == "adamw":
+            self._check_decay("learning_rate")
+        if self.matrices == "muon":
+            self._check_decay("muon_learning_rate")
+
+    def _check_decay(self, name: str) -> None:
+        """Raise `ConfigError` if a step at this peak rate would take away all of a matrix."""
+        rate = getattr(self, name)
+        if rate * self.weight_decay >= 1:
+            raise ConfigError(
+                f"--weight-decay is {self.weight_decay} at --{name.replace('_', '-')} {rate}",
+                remedy="their product, the share of a matrix that a step removes, must be below 1",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
