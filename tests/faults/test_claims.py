@@ -16,7 +16,7 @@ import pytest
 
 from bertsmith.cli.commands import COMMANDS as VERBS
 from bertsmith.core.errors import DiskError, OutputTaken
-from bertsmith.core.ownership import claimed, new_folder, staging_folder
+from bertsmith.core.ownership import claimed, claimed_output, new_folder, staging_folder
 from faults.shell import Shell, everything
 
 HOLD = """
@@ -148,6 +148,14 @@ def test_what_has_the_name_of_the_lock_and_is_none(tmp_path: Path, kind: str) ->
         claimed(tmp_path / "out").__enter__()
     assert lock.exists()
     assert kept.read_text(encoding="utf-8") == "my notes"
+
+
+def test_a_lock_that_cannot_be_made_is_not_what_the_message_names(tmp_path: Path) -> None:
+    """As in a folder that is read-only, the name of the lock is refused: it is too long."""
+    out = tmp_path / ("n" * 252)
+    with pytest.raises(DiskError, match=f"^{out}: cannot be written: File name too long; choose"):
+        claimed_output(out).__enter__()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_process_goes_on_holding_what_it_holds(tmp_path: Path) -> None:

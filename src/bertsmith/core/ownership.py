@@ -76,7 +76,8 @@ def owned(lock: Path, *, of: Path, error: type[UserError] = RunFolderError) -> I
 
     Raises `error`, which names the owner, when another process holds it; `DiskError`.
     """
-    with writing(lock):
+    # a user knows nothing of a lock that could not be made
+    with writing(lock if os.path.lexists(lock) else of):
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o644)
     try:
         earlier_owner = _read(handle)
@@ -316,6 +317,8 @@ def _final(out: Path) -> Path:
 
 def _check_lock(lock: Path) -> None:
     """Raise `DiskError` where what has the lock's name is no lock, but a user's."""
+    if not os.path.lexists(lock):
+        return
     with suppress(FileNotFoundError), writing(lock):
         if lock.is_symlink() or not lock.is_file():
             if not os.path.lexists(lock):
