@@ -242,3 +242,10 @@ def welch_margin(first: Sequence[float], second: Sequence[float]) -> float:
     sides = zip(shares, varying, strict=True)
     freedom = total**2 / sum(share**2 / (len(side) - 1) for share, side in sides)
     return float(t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(total)
+
+
+def over_seeds(margin: float) -> str:
+    """Return a note on the `welch_margin` of a difference; where it is 0, that seeds are equal."""
+    if not margin:
+        return "over the seeds no spread: each scores the same"
+    return f"over the seeds, by Welch's t: ±{100 * margin:.2f}"

@@ -109,8 +109,11 @@ def test_other_seeds_might_have_turned_the_lead(
     accuracies: list[float], rival: float, width: float
 ) -> None:
     verdict = outcome(accuracies, rival, width=width).verdict()
+    points = 100 * (sum(accuracies) / len(accuracies) - rival)
     assert verdict.startswith("no winner")
-    assert ("so few seeds say little: use --seeds 5" in verdict) == (len(accuracies) < 5)
+    few = f"{len(accuracies)} seeds are too few to tell whether {points:.2f} points are luck (95 %"
+    assert (few in verdict) == (len(accuracies) < 5) == verdict.endswith("; use --seeds 5")
+    assert ("may well be luck" in verdict) == (len(accuracies) == 5)
     if width < 0.01:
         assert scipy.stats.ttest_1samp(accuracies, rival).pvalue > 0.05
     farther = outcome(accuracies, rival - 0.12, width=width).verdict()
@@ -127,6 +130,12 @@ def test_what_may_be_luck_wins_nothing() -> None:
     # where they are equal there is nothing that may be luck
     same = outcome([0.9], 0.9, p=1.0, width=0.03).verdict()
     assert same.startswith("no winner: 90.00 against 90.00 of TF-IDF + logistic regression (95 %")
+
+
+def test_seeds_that_score_the_same_are_not_said_to_exclude_luck_by_a_margin_of_nothing() -> None:
+    verdict = outcome([0.9, 0.9], 0.80).verdict()
+    assert verdict.endswith("points; over the seeds no spread: each scores the same)")
+    assert "±0.00" not in verdict
 
 
 def test_a_p_value_that_contradicts_its_interval_is_told() -> None:

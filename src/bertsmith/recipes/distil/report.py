@@ -14,7 +14,7 @@ from typing import Any
 from bertsmith.core.log import console, table_of
 from bertsmith.core.printable import counted
 from bertsmith.evaluation.metrics import format_mean, mean_and_spread, percent, score_label
-from bertsmith.evaluation.significance import welch_margin
+from bertsmith.evaluation.significance import over_seeds, welch_margin
 from bertsmith.recipes.distil.config import DistilRun
 from bertsmith.recipes.distil.speed import Speed
 from bertsmith.reports.model_card import (
@@ -131,7 +131,7 @@ def conclusions(
         uncertainty, seed_margin = f"95 % over dev sets of this size: {difference.interval()}", 0.0
         if len(item.primary) > 1:
             seed_margin = welch_margin(item.primary, plain.primary)
-            uncertainty += f"; over the seeds, by Welch's t: ±{100 * seed_margin:.2f}"
+            uncertainty += f"; {over_seeds(seed_margin)}"
         line = f"{method}: {100 * points:+z.2f} points to the plain student ({uncertainty})"
         if gap > 0 and points > 0:
             line += f", {100 * points / gap:.0f} % of the {100 * gap:.2f} points to the teacher"

@@ -13,7 +13,7 @@ from bertsmith.core.errors import RunFolderError
 from bertsmith.core.log import say
 from bertsmith.core.options import options_of
 from bertsmith.evaluation.metrics import format_mean, percent, score_label
-from bertsmith.evaluation.significance import Clusters, Statistic, welch_margin
+from bertsmith.evaluation.significance import Clusters, Statistic, over_seeds, welch_margin
 from bertsmith.recipes.finetune.config import CompareConfig
 from bertsmith.recipes.finetune.recipe import FinetuneRun
 from bertsmith.recipes.finetune.trial import read_clusters, read_evidence
@@ -182,7 +182,7 @@ def _compare_all_seeds(
     )
     return (
         f"means of all seeds differ by {100 * difference.points:+z.2f} points (95 %: "
-        f"{difference.interval()}; over the seeds, by Welch's t: ±{100 * margin:.2f}): "
+        f"{difference.interval()}; {over_seeds(margin)}): "
         f"{conclusion}"
     )
 

@@ -14,6 +14,7 @@ from bertsmith.evaluation.metrics import format_mean, mean_and_spread, percent, 
 from bertsmith.evaluation.significance import (
     NO_INTERVAL,
     Interval,
+    over_seeds,
     welch_margin,
 )
 from bertsmith.recipes.finetune.baselines import TF_IDF, BaselineScores
@@ -238,11 +239,15 @@ class FinetuneOutcome:
         elif difference.contradicts_interval:
             uncertainty += f", but by all tests of these rows p = {difference.p:.2g}"
         if count > 1:
-            uncertainty += f"; over the seeds, by Welch's t: ±{100 * seed_margin:.2f}"
+            uncertainty += f"; {over_seeds(seed_margin)}"
         wins = difference.certain and points > max(100 * difference.margin(seed_margin), 0.005)
+        too_few = 1 < count < _USUAL_SEEDS and difference.certain and not wins
         if not wins:
             verdict = f"no winner: {percent(mean)} against {percent(best)} of {name}"
-            if percent(mean) != percent(best):
+            if too_few:
+                verdict += f", and {count} seeds are too few to tell whether {points:.2f} points "
+                verdict += "are luck"
+            elif percent(mean) != percent(best):
                 verdict += f", and {points:.2f} points may well be luck"
             verdict += f" ({uncertainty})"
         elif mean > best:
@@ -253,8 +258,8 @@ class FinetuneOutcome:
             )
         if count == 1:
             verdict += "; one seed gives no spread: use --seeds 5"
-        elif count < _USUAL_SEEDS and difference.certain and not wins:
-            verdict += f"; so few seeds say little: use --seeds {_USUAL_SEEDS}"
+        elif too_few:
+            verdict += f"; use --seeds {_USUAL_SEEDS}"
         return verdict + self._read_less()
 
     def _values_of(self, name: str) -> list[float]:
