@@ -158,6 +158,19 @@ def test_a_lock_that_cannot_be_made_is_not_what_the_message_names(tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
+def test_a_temporary_that_is_deleted_is_not_what_the_message_names(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def made() -> None:
+        with new_folder(out) as fresh:
+            fresh.rmdir()
+            (fresh / "file").touch()
+
+    with pytest.raises(DiskError, match=f"^{out}: was deleted while it was being written; give"):
+        made()
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_process_goes_on_holding_what_it_holds(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with new_folder(out) as fresh, staging_folder(out), claimed(tmp_path / "x" / ".." / "out"):

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -191,12 +192,19 @@ def _deleted(error: OSError, where: str | Path) -> bool:
     return Path(os.path.realpath(os.fsdecode(error.filename))).is_relative_to(folder)
 
 
+_TEMPORARY = re.compile(r"\..+\.(partial|staging)-\d+")
+
+
 def disk_error(error: OSError, where: str | Path | None, *, then: str = "") -> DiskError:
     """Return the disk's refusal as an error; `then` says what to do once it is resolved."""
     if error.errno == errno.ENOENT:
-        problem = "was deleted while it was in use"
+        problem, missing = "was deleted while it was in use", error.filename
+        parts = () if missing is None else Path(os.fsdecode(missing)).parts
+        if where is not None and any(map(_TEMPORARY.fullmatch, parts)):
+            # a user knows the output, and not the hidden name under which it is made
+            problem, missing = "was deleted while it was being written", None
         remedy = then or "give the same command again"
-        return DiskError(problem, where=error.filename or where, remedy=remedy)
+        return DiskError(problem, where=missing or where, remedy=remedy)
     cure, only = _CURES.get(error.errno or 0, ""), _ONLY_CURES.get(error.errno or 0, "")
     if then:
         remedy = f"{cure or only or 'correct that'}, then {then}"
