@@ -32,6 +32,7 @@ from bertsmith.recipes.vocabulary import LearnedVocabulary, learn_from
 from bertsmith.text.corpus.documentation import TOPICS, ModuleFile, documentation_files
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model
+from documents import page
 from verbs import demo
 
 FIGURES = {
@@ -187,6 +188,15 @@ def test_every_stage_says_a_line(done: Done) -> None:
     assert "after training" in done.said
     assert any("leads" in line for line in lines)
     assert f"bertsmith predict {done.figures['model']}" in done.said
+
+
+def test_its_page_names_the_findings_that_it_prints(done: Done) -> None:
+    shown, printed = (
+        re.findall(r"^  (\S.*?)  ", text.partition("before training:\n")[2], re.MULTILINE)
+        for text in (page("docs/demo.md").partition("\n4. fill-mask")[0], done.said)
+    )
+    assert shown[-1] == "model folder"
+    assert printed[: len(shown)] == shown
 
 
 def test_the_model_folder_loads_elsewhere(done: Done) -> None:
