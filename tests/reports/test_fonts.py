@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from matplotlib import get_data_path
 from matplotlib.font_manager import fontManager
 
+from bertsmith.reports import fonts
 from bertsmith.reports.curves import curves_svg
 from bertsmith.reports.drawing import layer_lines
 
@@ -18,6 +22,7 @@ def _fonts_of_matplotlib_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide the fonts of the machine."""
     own = [font for font in fontManager.ttflist if font.fname.startswith(get_data_path())]
     monkeypatch.setattr(fontManager, "ttflist", own)
+    fonts._families_for.cache_clear()
 
 
 def test_letters_that_no_font_has_are_named() -> None:
@@ -32,6 +37,17 @@ def test_another_font_has_the_letter() -> None:
     both = dict.fromkeys((ELSEWHERE, "another"), (0.1, 0.3))
     drawing = layer_lines("lines", both, y_label="mean cosine", first=0)
     assert drawing.missing == ""
+
+
+def test_a_font_whose_file_is_damaged_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.ttf"
+    path.write_bytes(b"no font")
+    damaged = replace(
+        fontManager.ttflist[0], name="A Damaged Sans", style="normal", weight=400, fname=str(path)
+    )
+    fontManager.ttflist.append(damaged)
+    both = dict.fromkeys((ELSEWHERE, "another"), (0.1, 0.3))
+    assert layer_lines("lines", both, y_label="mean cosine", first=0).missing == ""
 
 
 def test_curves_for_a_browser_need_no_font() -> None:

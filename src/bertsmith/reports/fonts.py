@@ -6,6 +6,7 @@ import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 DEFAULT = "sans-serif"
 # it has a box for every character, which is what a missing one looks like anyway
@@ -18,17 +19,23 @@ def fonts_for(texts: Iterable[str]) -> tuple[list[str], str]:
 
     The fonts installed are opened only as long as a letter is missing.
     """
-    missing = {letter for text in texts for letter in text if _is_drawn(letter)}
-    missing -= _letters(DEFAULT)
-    families = [DEFAULT]
+    letters = {letter for text in texts for letter in text if _is_drawn(letter)}
+    families, missing = _families_for(frozenset(letters - _letters(DEFAULT)))
+    # marks last: alone they can hardly be read
+    return families, "".join(sorted(missing, key=lambda letter: (_is_mark(letter), letter)))
+
+
+# a machine may have thousands of fonts, and a page has many figures of the same words
+@cache
+def _families_for(letters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
+    families, missing = [DEFAULT], letters
     for family in _installed() if missing else ():
         if found := missing & _letters(family):
             families.append(family)
             missing -= found
         if not missing:
             break
-    # marks last: alone they can hardly be read
-    return families, "".join(sorted(missing, key=lambda letter: (_is_mark(letter), letter)))
+    return families, missing
 
 
 @contextmanager
@@ -61,6 +68,11 @@ def _installed() -> list[str]:
 
 
 def _letters(family: str) -> set[str]:
+    """Return the characters that a family has; none if its file is damaged."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
-    return set(map(chr, get_font(findfont(FontProperties(family=[family]))).get_charmap()))
+    try:
+        font = get_font(findfont(FontProperties(family=[family])))
+    except (OSError, RuntimeError):
+        return set()
+    return set(map(chr, font.get_charmap()))

@@ -256,8 +256,10 @@ class Inputs:
         config, asked = self.base.config, settings.max_length
         if asked is not None:
             limit = config.encoder.longest
+            if asked <= limit:
+                return ReadingLength(longest=asked)
             above = f"--max-length {asked} is above the model's limit: {limit} tokens are read"
-            return ReadingLength(longest=min(asked, limit), message=above * (asked > limit))
+            return ReadingLength(longest=limit, message=above)
         return reading_length(
             self.task, self.data.train, self.tokenizer, config, settings, trainings, device
         )
