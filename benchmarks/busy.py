@@ -5,10 +5,13 @@ python benchmarks/busy.py --quick    tiny alone, under three minutes
 
 The same BERT is trained, full steps with AdamW, clipping and dropout 0.1, in bf16 autocast (float32
 where the processor has no instructions for bf16), on the same sequences: by bertsmith with one
-thread, with one a core, and with one replica of one thread a core (training/local.py), 64 sequences
-a step as `pretrain` takes them; by transformers with one thread a core, on the batch that is
-fastest for it. Each waits in a process of its own and is asked in turns, first on the machine as it
-is, then beside one process that keeps a core busy. The machine has to be quiet otherwise.
+thread, with one a core, with one replica of one thread a core (training/local.py), and by what
+changes between the two as `pretrain` does (training/parallelism.py), 64 sequences a step as
+`pretrain` takes them; by transformers with one thread a core, on the batch that is fastest for it.
+What changes tries both when the speed has changed, and has 15 seconds for it before the turns that
+are busy; how soon `pretrain` changes is in the docs. Each waits in a process of its own and is
+asked in turns, first on the machine as it is, then beside one process that keeps a core busy. The
+machine has to be quiet otherwise.
 Correctness: the losses after the first steps agree between bertsmith's ways within 2 %, as they
 learn the same from the same batches.
 """
@@ -35,7 +38,7 @@ from throughput.sequences import filled, tokenizer_for
 from throughput.sides import Plan
 
 SHAPES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512)}
-SEQUENCES = 64
+SEQUENCES, ADAPTING_SECONDS = 64, 15.0
 RIVALS_BATCHES = (8, 16, 32, 64, 128)
 
 
@@ -89,6 +92,7 @@ def _compared(shape: str, rounds: int, seconds: float) -> list[dict[str, object]
             "one thread": one,
             f"{cores} threads": replace(one, threads=cores),
             f"{cores} replicas": replace(one, replicas=cores),
+            "either, as is faster": replace(one, threads=cores, adapts=True),
             f"transformers, {cores} threads": replace(one, side="transformers", threads=cores),
         }
         runners = {name: stack.enter_context(Runner(p, sequences)) for name, p in plans.items()}
@@ -101,6 +105,7 @@ def _compared(shape: str, rounds: int, seconds: float) -> list[dict[str, object]
                 batches[name] = runner.best_batch(RIVALS_BATCHES, seconds / 3)
         quiet = _speeds(runners, batches, rounds, seconds)
         with _busy_core():
+            _adapted(runners, batches, plans)
             busy = _speeds(runners, batches, rounds, seconds)
     return [
         {
@@ -114,6 +119,13 @@ def _compared(shape: str, rounds: int, seconds: float) -> list[dict[str, object]
         }
         for name in plans
     ]
+
+
+def _adapted(runners: dict[str, Runner], batches: dict[str, int], plans: dict[str, Plan]) -> None:
+    """Let what adapts find out that the machine is another."""
+    for name, plan in plans.items():
+        if plan.adapts:
+            runners[name].run(batches[name], ADAPTING_SECONDS)
 
 
 def _speeds(

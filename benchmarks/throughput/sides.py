@@ -40,6 +40,8 @@ class Plan:
     """Whether transformers' model goes through torch.compile."""
     replicas: int = 1
     """Processes of bertsmith that compute the parts of each batch."""
+    adapts: bool = False
+    """Whether bertsmith changes between `threads` and as many replicas, as `pretrain` does."""
 
     @property
     def precision(self) -> Literal["bf16", "fp32"]:
@@ -109,52 +111,56 @@ class Bertsmith:
         self.waiting: list[int] = []
         self.steps = 0
         self.open = ExitStack()
-        self.local = None
-        if plan.replicas > 1:
-            from bertsmith.objectives.pretraining import PRETRAINING
-            from bertsmith.training.local import PARTS_PER_PROCESS, local_replicas
+        self.computer = self._computer() if plan.adapts or plan.replicas > 1 else None
 
-            self.local = self.open.enter_context(
-                local_replicas(
-                    self.model,
-                    PRETRAINING,
-                    plan.precision,
-                    parts=PARTS_PER_PROCESS * plan.replicas,
-                    processes=plan.replicas,
-                )
-            )
+    def _computer(self) -> Any:  # noqa: ANN401
+        """Computes gradients as in `pretrain`, with trials as often as a turn of seconds needs."""
+        from bertsmith.objectives.pretraining import PRETRAINING
+        from bertsmith.training import parallelism
+        from bertsmith.training.config import Budget, FitConfig, Parallelism
+        from bertsmith.training.distribution import ALONE
+        from bertsmith.training.replicas import Replica
+
+        parallelism.TRIAL_SHARE = 1.0
+        plan = self.plan
+        other = Parallelism(threads=1, replicas=plan.threads)
+        config = FitConfig(
+            budget=Budget(steps=1),
+            precision=plan.precision,
+            replicas=plan.replicas,
+            alternative=other if plan.adapts else None,
+        )
+        replica = Replica(self.model, PRETRAINING, plan.precision, ALONE)
+        computer = parallelism.GradientComputer(replica, PRETRAINING, config)
+        return self.open.enter_context(computer)
 
     def step(self, sequences: int) -> Step:
         """As the training loop: a budget of tokens, sequences packed into it end to end."""
         from bertsmith.core.streams import Purpose, stream
         from bertsmith.network.flops import training_flops, work_of
         from bertsmith.objectives.pretraining import PRETRAINING
-        from bertsmith.training.local import DropoutKey
         from bertsmith.training.replicas import autocast
 
         drawn = self._batch(sequences * int(self.sequences.lengths.max()))
-        seed = int(stream(Purpose.DROPOUT, 0, self.steps))
-        if self.local is None:
-            torch.manual_seed(seed)
+        if self.computer is None:
+            torch.manual_seed(int(stream(Purpose.DROPOUT, 0, self.steps)))
             batch = drawn.to(self.device)
             with autocast(self.plan.precision, self.device):
                 losses = PRETRAINING(self.model, batch)
             total = losses.total()
             total.backward()
+            loss = total.item()
+            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0).item()
         else:
-            counts = {name: len(target) for name, target in drawn.targets.items()}
-            key = DropoutKey(0, self.steps, 0)
-            total = torch.stack([item for item, _ in self.local.add_gradient(drawn, counts, key)])
-            total = total.sum()
-        assert total.isfinite()
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        assert norm.isfinite()
+            gradient = self.computer.compute([drawn], self.steps)
+            loss, norm = gradient.loss, gradient.norm
+        assert math.isfinite(loss + norm)
         self.optimiser.step(1.0)
         self.steps += 1
+        if self.computer is not None:
+            self.computer.adapt([drawn], self.steps, lambda: False)
         work = work_of(drawn, last_needed=True)
-        return Step(
-            drawn.tokens, drawn.tokens, training_flops(self.model.config, work), total.item()
-        )
+        return Step(drawn.tokens, drawn.tokens, training_flops(self.model.config, work), loss)
 
     def _batch(self, budget: int) -> Any:  # noqa: ANN401
         from bertsmith.core.streams import Purpose, bits, stream

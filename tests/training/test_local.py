@@ -81,7 +81,7 @@ def model_of(batches: PretrainingBatches) -> Model:
 def cores(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def have(number: int) -> None:
         # there alone: the speed of a machine with so many would be measured anew
-        monkeypatch.setattr(loop, "usable_processors", lambda: number)
+        monkeypatch.setattr(local, "usable_processors", lambda: number)
 
     return have
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from bertsmith.core.config import Config, check_least, check_range, named
 from bertsmith.core.errors import ConfigError
+from bertsmith.core.printable import counted
 from bertsmith.network.config import Precision
 
 
@@ -126,6 +127,21 @@ class OptimiserConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Parallelism(Config):
+    """The processes of this machine that share each batch, and the threads of each."""
+
+    threads: int
+    """Threads of torch."""
+    replicas: int = 1
+    """Processes, this one among them."""
+
+    def __str__(self) -> str:
+        if self.replicas > 1:
+            return f"{self.replicas} replicas of {counted(self.threads, 'thread')}"
+        return counted(self.threads, "thread")
+
+
+@dataclass(frozen=True, kw_only=True)
 class FitConfig(Config):
     """The settings of a training run."""
 
@@ -161,6 +177,8 @@ class FitConfig(Config):
     """Processes of this machine that compute the parts of each batch, one thread each; with more
     than one, batches are cut into twice as many parts, which changes what is dropped, and without
     dropout results in the last bits."""
+    alternative: Parallelism | None = None
+    """Another parallelism than the threads of torch and `replicas`, adopted where it is faster."""
     workers: int = 0
     """Processes that draw batches ahead; 0 draws them in this one. Changes nothing but the time."""
 

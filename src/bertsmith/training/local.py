@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 from bertsmith.core.errors import ConfigError, WorkerDied
 from bertsmith.core.log import print_error
+from bertsmith.core.processors import usable_processors
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import Precision
@@ -261,6 +262,11 @@ def serve(connection: Connection) -> None:
     except Exception as error:
         connection.send_bytes(pickled(describe_failure(error)))
         receive(connection)  # until the other end closes
+
+
+def processes_for(replicas: int) -> int:
+    """Return the number of processes of so many replicas: as many as there are cores for."""
+    return min(replicas, usable_processors())
 
 
 def shared_bytes(model: nn.Module, processes: int) -> int:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass
 
 from bertsmith.batches import DataPosition
 from bertsmith.core.clock import Clock
 from bertsmith.core.log import Bar, progress
-from bertsmith.core.processors import usable_processors
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.model import Model
 from bertsmith.training.checkpoints import Checkpoints, State
 from bertsmith.training.config import FitConfig
 from bertsmith.training.distribution import ALONE, World
-from bertsmith.training.gradients import compute_gradient
 from bertsmith.training.loading import BatchSource, open_feed
-from bertsmith.training.local import PARTS_PER_PROCESS, LocalReplicas, local_replicas
+from bertsmith.training.local import processes_for
+from bertsmith.training.parallelism import GradientComputer
 from bertsmith.training.peak import Peak, matrix_peak
 from bertsmith.training.processes import keep_large_blocks
 from bertsmith.training.replicas import LossFunction, Replica
@@ -39,29 +38,9 @@ def _open_checkpoints(
     return Checkpoints(folder.checkpoints, config.keep_checkpoints, world, run=folder.identity)
 
 
-def _open_local_replicas(
-    model: Model, objective: LossFunction, config: FitConfig
-) -> AbstractContextManager[LocalReplicas | None]:
-    """Return the local replicas of a run."""
-    if config.replicas == 1:
-        return nullcontext()
-    return local_replicas(
-        model,
-        objective,
-        config.precision,
-        parts=PARTS_PER_PROCESS * config.replicas,
-        processes=_local_processes(config),
-    )
-
-
-def _local_processes(config: FitConfig) -> int:
-    """Return the number of processes of local replicas: as many as there are cores for."""
-    return min(config.replicas, usable_processors())
-
-
 def _machine_peak(config: FitConfig, model: Model) -> Callable[..., Peak]:
     """Return a function that measures the peak of all processes that train, as `matrix_peak`."""
-    processes = _local_processes(config)
+    processes = processes_for(config.replicas)
     return functools.partial(matrix_peak, config.precision, model.device, processes=processes)
 
 
@@ -117,7 +96,7 @@ def fit(
         world.interruptions() as stopping,
         open_feed(batches, config.workers, world, ahead=per_rank + 1) as feed,
         closing(Saver(folder, checkpoints)) as saver,
-        _open_local_replicas(model, objective, config) as local,
+        GradientComputer(replica, objective, config, folder) as computer,
         progress(session.title, 1.0) as bar,
     ):
         pacing = Pacing(config.budget, timing, world, evaluator.remaining, lambda: saver.seconds)
@@ -129,18 +108,16 @@ def fit(
                 bar.note("measuring on held-out text")
                 training.measure(evaluator, stopping, saver)
                 continue
-            started, seed, step = pacing.now(), config.seed, training.state.step
+            started = pacing.now()
             position = enter(training.state.place, training.spent)
             loaded, position = feed.next_batches(position, per_rank)
-            gradient = compute_gradient(
-                replica, loaded, seed, step, clip=config.max_gradient_norm, stopping=stopping,
-                local=local,
-            )  # fmt: skip
+            gradient = computer.compute(loaded, training.state.step, stopping)
             if gradient is None:
                 break
             training.step(gradient, factor := config.schedule.factor(training.spent))
             training.count(gradient, position, loaded, started)
             _report_progress(training, config, factor, bar, saver)
+            computer.adapt(loaded, training.state.step, stopping)
         training.finish(saver)
         stopped = stopping()
     if stopped or training.unfinished(evaluator):

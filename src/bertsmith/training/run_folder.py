@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,6 +35,7 @@ from bertsmith.core.files import (
     writing,
 )
 from bertsmith.core.ownership import owned
+from bertsmith.training.config import Parallelism
 
 RUN_FORMAT = 6
 """The format version of a run's saved state, in run.json and in each checkpoint.
@@ -74,11 +75,11 @@ def _hash(content: Mapping[str, Any]) -> str:
 _LOCK = ".lock"
 HELD_OUT_PLAN = "held-out.json"
 PREFLIGHT = "preflight.json"
+PARALLELISM = "parallelism.json"
 _PREPARATIONS = frozenset((_LOCK, "run.json", "verified.json", HELD_OUT_PLAN, PREFLIGHT))
 """Files that are written before anything is trained."""
-_RECORDS = frozenset(
-    (*_PREPARATIONS - {_LOCK}, "result.json", "results.json", "dev.json", "baselines.json")
-)
+_RESULTS = ("result.json", "results.json", "dev.json", "baselines.json")
+_RECORDS = frozenset((*_PREPARATIONS - {_LOCK}, PARALLELISM, *_RESULTS))
 _MAX_RECORD_BYTES = 64 * 2**20
 _MAX_LINE_LENGTH = 2**20
 _MAX_NUMBER = 2**62
@@ -279,6 +280,22 @@ class RunFolder:
     @property
     def _verified(self) -> Path:
         return self.path / "verified.json"
+
+    def parallelism_changes(self) -> list[tuple[int, Parallelism]]:
+        """Return the steps from which another parallelism was adopted; raises `RunFolderError`."""
+        if not self._parallelism.exists():
+            return []
+        entries = read_record(self._parallelism)["changes"]
+        return [(step, Parallelism.from_dict(adopted)) for step, adopted in entries]
+
+    def record_parallelism_changes(self, changes: Sequence[tuple[int, Parallelism]]) -> None:
+        """Write the steps from which another parallelism was adopted; raises `DiskError`."""
+        entries = [(step, adopted.to_dict()) for step, adopted in changes]
+        write_record(self._parallelism, {"changes": entries})
+
+    @property
+    def _parallelism(self) -> Path:
+        return self.path / PARALLELISM
 
     @property
     def log_bytes(self) -> int:

@@ -17,6 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 from bertsmith.core.printable import counted
 from bertsmith.core.processors import threads_are_set
 from bertsmith.engine.devices import threads_of_torch
+from bertsmith.training.config import Parallelism
 
 CLEARLY_FASTER = 1.1
 # of each trial, so long that threads which wait for a time slice of the system are met
@@ -31,6 +32,8 @@ class ThreadChoice:
     threads: int
     replicas: int = 1
     """Processes that share each batch (local.py), each with several threads."""
+    alternative: Parallelism | None = None
+    """Another parallelism, for when the machine's other programs begin or end."""
     reason: str = ""
 
 

@@ -24,7 +24,13 @@ from bertsmith.core.config import (
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import Activation, Norm, Positions, Precision, TrainingPrecision
 from bertsmith.network.families.family import FamilyName
-from bertsmith.training.config import Budget, FitConfig, OptimiserConfig, ScheduleConfig
+from bertsmith.training.config import (
+    Budget,
+    FitConfig,
+    OptimiserConfig,
+    Parallelism,
+    ScheduleConfig,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,6 +219,8 @@ class PretrainRun(Config):
     replicas: int = 1
     """Processes of this machine that share each batch, which is part of it too; how many there
     really are is not."""
+    alternative: Parallelism | None = None
+    """Another parallelism, adopted where it becomes faster while the run goes on."""
     device: str
     """Type of the device."""
     precision: Precision
@@ -248,6 +256,7 @@ def fit_config(run: PretrainRun, *, workers: int | None = None) -> FitConfig:
         keep_checkpoints=settings.keep_checkpoints,
         measurements=settings.measurements,
         replicas=run.replicas,
+        alternative=run.alternative,
         workers=_WORKERS[run.device] if workers is None else workers,
     )
 

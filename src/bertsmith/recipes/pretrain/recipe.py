@@ -248,7 +248,8 @@ def _finish(prepared: PreparedRun, state: State, clock: Clock, tokens: int) -> d
     held_out = evaluate_held_out(model, prepared.objective, prepared.held_out, tokens)
     say(describe(state, held_out))
     write_json(folder.path / RESULT, {"state": state.to_dict(), "held_out": held_out})
-    card = model_card(run, model.config, prepared.store.index, state, held_out)
+    changes = folder.parallelism_changes()
+    card = model_card(run, model.config, prepared.store.index, state, held_out, changes=changes)
     model.cpu()
     model.config = _config_to_save(run, model.config)
     with progress("saving model and report", 2) as bar:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -31,6 +31,7 @@ from bertsmith.reports.training import NAMES, add_training
 from bertsmith.store.store import StoreIndex, TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
+from bertsmith.training.config import Parallelism
 from bertsmith.training.replicas import LossFunction, own_modules
 from bertsmith.training.run_folder import PREFLIGHT, RunFolder, read_record
 from bertsmith.training.state import Measure, Measurement
@@ -213,10 +214,12 @@ def model_card(
     *,
     origin: str = "",
     objective: str = "",
+    changes: Sequence[tuple[int, Parallelism]] = (),
 ) -> str:
     """Return the README.md of the model folder: data, settings, and results.
 
-    `origin`, the beginning of a sentence, and `objective` replace those of a pre-training.
+    `origin`, the beginning of a sentence, and `objective` replace those of a pre-training;
+    `changes` are the steps from which another parallelism was adopted.
     """
     family = run.settings.network.family
     rows = [
@@ -236,8 +239,8 @@ def model_card(
         (
             "time",
             f"{state.elapsed / 60:.1f} minutes on the clock, {state.seconds / 60:.1f} of them in "
-            f"steps, on {run.device}, {counted(run.threads, 'thread')}"
-            + (f" in each of {run.replicas} replicas" if run.replicas > 1 else ""),
+            f"steps, on {run.device}, {Parallelism(threads=run.threads, replicas=run.replicas)}"
+            + "".join(f"; from step {step + 1:,} on, {other}" for step, other in changes),
         ),
         ("machine", f"{platform.machine()}, torch {torch.__version__}"),
         ("seed", str(run.settings.seed)),

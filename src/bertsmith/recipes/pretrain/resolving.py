@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -42,7 +43,7 @@ from bertsmith.recipes.pretrain.starting import (
 )
 from bertsmith.store.store import INDEX, Seen, TokenStore, verify_store
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.config import Budget
+from bertsmith.training.config import Budget, Parallelism
 from bertsmith.training.distribution import World
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.threads import ThreadChoice
@@ -84,6 +85,7 @@ def begin(
                 precision=stored.get("precision", run.precision),
                 threads=stored.get("threads", run.threads),
                 replicas=stored.get("replicas", run.replicas),
+                alternative=_stored_alternative(stored),
                 batches_per_step=stored.get("batches_per_step"),
             )
     check_store(run, out)
@@ -106,6 +108,12 @@ def begin(
         return run
     claim_folder(folder, "pretrain", run, verified)
     return run
+
+
+def _stored_alternative(stored: Mapping[str, Any]) -> Parallelism | None:
+    """Return the alternative parallelism of a run in a folder."""
+    alternative = stored.get("alternative")
+    return None if alternative is None else Parallelism.from_dict(alternative)
 
 
 def verify_for(budget: Budget, store: TokenStore, folder: RunFolder) -> Seen:
@@ -211,7 +219,12 @@ def with_measured_choices(
     chosen = fastest(run.model)
     if chosen.reason:
         say(chosen.reason)
-    return replace(run, threads=chosen.threads, replicas=chosen.replicas)
+    return replace(
+        run,
+        threads=chosen.threads,
+        replicas=chosen.replicas,
+        alternative=chosen.alternative,
+    )
 
 
 def _trial_seconds(budget: Budget) -> float:

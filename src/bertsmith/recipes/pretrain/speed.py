@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 import numpy as np
@@ -28,7 +28,7 @@ from bertsmith.network.config import Precision
 from bertsmith.network.model import Model
 from bertsmith.recipes.resources import WORKING_ROOM, Finding, free_memory, limit_finding
 from bertsmith.store.store import TokenStore
-from bertsmith.training.config import Budget, OptimiserConfig
+from bertsmith.training.config import Budget, OptimiserConfig, Parallelism
 from bertsmith.training.local import (
     PARTS_PER_PROCESS,
     POSSIBLE,
@@ -54,8 +54,6 @@ _MIN_STEPS_SHARE = 0.5
 _MAX_REPETITIONS = 40.0
 # all threads as fast as so much of as many alone leave little to gain by replicas
 _WELL_SHARED = 0.9
-# of replicas and threads in one process
-_ABOUT_EQUAL = 0.95
 # starting replicas takes some seconds
 _MIN_SECONDS = 120.0
 # of n replicas, measured: the update is made by one (docs/experiments/threads-and-busy-machines.md)
@@ -172,8 +170,8 @@ def measure_threads(
 
     Torch is left with `max_threads`. A model so large that a step with two sequences takes all of
     the time keeps them: its products are long, so that little of the time is spent waiting for
-    threads. In a longer run, where all threads together are much slower than as many alone would
-    be, local replicas are tried too.
+    threads. Local replicas are the alternative of a longer run, and are tried at once where all
+    threads together are much slower than as many alone would be.
     """
     full, _ = batches.next_batch(DataPosition())
     small = batches.samples(np.arange(min(2, full.sequences)), 0)
@@ -199,10 +197,12 @@ def measure_threads(
 
         choice = choose_threads(speed_of, max_threads)
         duration = 60 * (budget.minutes or 0) + (budget.steps or 0) * full.tokens / speeds[1]
-        well_shared = speeds[max_threads] > _WELL_SHARED * max_threads * speeds[1]
-        if full.given or well_shared or duration < _MIN_SECONDS or full.sequences < max_threads:
+        if full.given or duration < _MIN_SECONDS or full.sequences < max_threads:
             return choice
         if not _replicas_fit(copy, max_threads):
+            return choice
+        choice = replace(choice, alternative=Parallelism(threads=1, replicas=max_threads))
+        if speeds[max_threads] > _WELL_SHARED * max_threads * speeds[1]:
             return choice
         with threads_of_torch(1), suppress(WorkerDied):
             step_seconds = _seconds_of_replicas(copy, full, max_threads) + update
@@ -224,15 +224,13 @@ def _replicas_fit(copy: TrainedCopy, processes: int) -> bool:
 def _replicas_unless_slower(
     choice: ThreadChoice, speed: float, replicas: int, shared: float
 ) -> ThreadChoice:
-    """Return the replicas, of `shared` tokens a second, unless threads are faster, at `speed`.
-
-    About equal is enough: replicas lose less of their speed if another program starts later.
-    """
-    if shared < _ABOUT_EQUAL * speed:
+    """Return the replicas, of `shared` tokens a second, unless threads are faster, at `speed`."""
+    if shared < speed:
         return choice
     return ThreadChoice(
         threads=1,
         replicas=replicas,
+        alternative=Parallelism(threads=replicas),
         reason=f"{replicas} replicas of one thread: {shared:,.0f} tokens/s against {speed:,.0f} of "
         f"{counted(choice.threads, 'thread')} in one process",
     )
