@@ -158,7 +158,7 @@ class Bertsmith:
         self.optimiser.step(1.0)
         self.steps += 1
         if self.computer is not None:
-            self.computer.adapt([drawn], self.steps, lambda: False)
+            self.computer.adapt([drawn], self.steps)
         work = work_of(drawn, last_needed=True)
         return Step(drawn.tokens, drawn.tokens, training_flops(self.model.config, work), loss)
 

@@ -117,7 +117,8 @@ def fit(
             training.step(gradient, factor := config.schedule.factor(training.spent))
             training.count(gradient, position, loaded, started)
             _report_progress(training, config, factor, bar, saver)
-            computer.adapt(loaded, training.state.step, stopping)
+            left = pacing.seconds_left(training.state)
+            computer.adapt(loaded, training.state.step, left, stopping)
         training.finish(saver)
         stopped = stopping()
     if stopped or training.unfinished(evaluator):

@@ -12,6 +12,7 @@ resumed computes every step as it was computed before.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -99,12 +100,19 @@ class GradientComputer:
             self._timed.append(gradient.tokens / (time.perf_counter() - started))
         return gradient
 
-    def adapt(self, batches: Sequence[Batch], step: int, stopping: Callable[[], bool]) -> None:
+    def adapt(
+        self,
+        batches: Sequence[Batch],
+        step: int,
+        seconds_left: float = math.inf,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Try the alternative if a trial is due, and compute from `step` on by what is faster.
 
-        Its gradients are those of the first of `batches`, and are not used. Raises `DiskError`.
+        Its gradients are those of the first of `batches`, and are not used. It is worth a trial
+        only if enough seconds are left for steps. Raises `DiskError`.
         """
-        if self._alternative == self._begun or not self._due(batches[0], step):
+        if self._alternative == self._begun or not self._due(batches[0], step, seconds_left):
             return
         other = self._alternative if self._current == self._begun else self._begun
         # of the last steps alone, as the speed may have changed amid those that count
@@ -130,7 +138,7 @@ class GradientComputer:
         changes = [other for first, other in self._changes if first <= step]
         return changes[-1] if changes else self._begun
 
-    def _due(self, batch: Batch, step: int) -> bool:
+    def _due(self, batch: Batch, step: int, seconds_left: float) -> bool:
         """Return whether the alternative should be tried, within the share of time for trials."""
         if len(self._timed) < _RECENT or any(first >= step for first, _ in self._changes):
             return False
@@ -138,8 +146,12 @@ class GradientComputer:
         unchanged = self._usual / _CHANGED < speed < self._usual * _CHANGED
         share = _UNCHANGED_SHARE if unchanged else TRIAL_SHARE
         first_seconds = _START_SECONDS + (1 + _TRIED) * batch.tokens / speed
-        seconds = self._trials_seconds + (self._trial_seconds or first_seconds)
-        return seconds <= share * (time.perf_counter() - self._began)
+        seconds = self._trial_seconds or first_seconds
+        passed = time.perf_counter() - self._began
+        return (
+            self._trials_seconds + seconds <= share * passed
+            and seconds <= TRIAL_SHARE * seconds_left
+        )
 
     def _try(
         self,

@@ -77,6 +77,12 @@ class Pacing:
         """Return the spent share of the budget, 0 to 1."""
         return self._budget.progress(state.step) if self._budget.steps else state.spent
 
+    def seconds_left(self, state: State) -> float:
+        """Return the seconds that are left for steps; of a number of steps, at their mean speed."""
+        if self._budget.steps:
+            return (self._budget.steps - state.step) * state.seconds / max(state.step, 1)
+        return self._left
+
     def now(self) -> float:
         """Return the seconds on the clock; differences are durations."""
         return self._clock.elapsed
