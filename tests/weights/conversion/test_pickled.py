@@ -106,6 +106,7 @@ def test_weights_among_other_things(
     left = {
         "state_dict": theirs.state_dict(),
         "epoch": 3,
+        "loss": torch.tensor(0.25),
         "args": argparse.Namespace(lr=1e-3),
         "counts": collections.Counter("aab"),
     }

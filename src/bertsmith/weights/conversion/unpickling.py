@@ -198,7 +198,8 @@ def _unpickled_name(message: str) -> str | None:
 def _state(loaded: object, path: Path) -> Mapping[str, object]:
     """Return the weights by their names, wherever in the file they are."""
     if isinstance(loaded, Mapping):
-        candidates = (loaded, *(loaded[key] for key in _INNER if key in loaded))
+        # the weights before what is beside them, of which a loss may be a tensor too
+        candidates = (*(loaded[key] for key in _INNER if key in loaded), loaded)
         for result in candidates:
             if isinstance(result, Mapping) and any(isinstance(x, Tensor) for x in result.values()):
                 return {str(name): value for name, value in result.items()}
