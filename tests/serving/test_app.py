@@ -90,6 +90,7 @@ BAD_BODIES: dict[str, bytes] = {
     "bytes that are no UTF-8": b'{"inputs": ["\xff"]}',
     "100,000 lists": b'{"inputs": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     "100,000 objects": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    "1,000 objects in each other": b'{"inputs":' * 1000 + b"1" + b"}" * 1000,
     "a number": b'{"inputs": [1e999]}',
     "no inputs": b'{"inputs": []}',
     "nothing asked": b"{}",
@@ -1268,6 +1269,7 @@ def test_words_of_a_comment_are_no_keys(tmp_path: Path) -> None:
         ("localhost:8080", "http://evil.example", False),
         ("localhost:8080", "null", False),
         ("localhost:8080", "https://mine.example", True),
+        ("localhost:8080", "https://port.example:8443", True),
         ("localhost:8080", "http://localhost:3000", False),
     ],
 )

@@ -225,11 +225,13 @@ def parsed(body: bytes, kind: type[B], max_inputs: int) -> B:
 
 def _check_counts(content: Mapping[str, Any], max_inputs: int) -> None:
     """Raise `PayloadTooLarge` for lists of too many inputs, before each is looked at."""
-    for name in _LISTS:
-        value = content.get(name)
-        if isinstance(value, dict):
-            _check_counts(value, max_inputs)
-        elif isinstance(value, list):
+    # the inputs of /similarity are an object; what else may lie in each other has no end
+    inner = content.get("inputs")
+    for holder in (content, inner) if isinstance(inner, dict) else (content,):
+        for name in _LISTS:
+            value = holder.get(name)
+            if not isinstance(value, list):
+                continue
             # a ranking has a list of its own in each item
             count = len(value) if len(value) > max_inputs else sum(map(_texts_in, value))
             if count > max_inputs:
