@@ -14,7 +14,8 @@ from bertsmith.text.corpus.markup import documents_of_markup
 from bertsmith.text.opening import TextFile
 
 PAGE = """<!DOCTYPE html>
-<html lang=en><head><meta charset="utf-8"><title>A &amp; B</title>
+<html lang=en><head><meta charset="utf-8" /><style>p > a { color: red }</style>
+<title>A &amp; B</title>
 <style>p { color: red } </style><script>if (a < b && c > d) { x = "</p>"; }</script></head>
 <body class='a>b'><!-- not <b>this</b> -->
 <h1>Head<i>ing</i></h1><p>One <b>bold</b>

@@ -118,6 +118,8 @@ class _Scanner:
             self.open = _Open(_NAMES.get(match[1], "a declaration"), _ENDS[match[1]], line)
         else:
             self.tag = (match[3].lower().rpartition(":")[2], bool(match[2]))
+            # what closed the tag before this one closes no other
+            self.before = ""
             self.open = _Open(f"a tag <{match[2]}{match[3]}>", "", line)
         return match.end()
 
