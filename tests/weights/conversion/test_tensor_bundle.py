@@ -132,6 +132,13 @@ def test_a_flipped_bit_is_found(prefix: Path) -> None:
     data.write_bytes(DATA[:3] + bytes([DATA[3] ^ 1]) + DATA[4:])
     with pytest.raises(ModelFolderError, match="checksum"):
         TensorBundle(prefix).read(f"{SCOPE}dense/bias")
+    index = prefix.with_name("a.ckpt.index")
+    whole = index.read_bytes()
+    # a variable of another name would be left out
+    index.write_bytes(whole.replace(b"bias", b"cias", 1))
+    with pytest.raises(ModelFolderError, match="a block does not have the checksum"):
+        TensorBundle(prefix)
+    index.write_bytes(whole)
     data.write_bytes(DATA[:-1])
     with pytest.raises(ModelFolderError, match="output_bias is outside"):
         TensorBundle(prefix)
