@@ -194,6 +194,27 @@ def test_the_doubt_is_about_the_best_answer_that_is_no_blank() -> None:
     assert answer.doubt == -9
 
 
+def test_the_doubt_takes_the_least_score_of_no_answer_among_the_windows() -> None:
+    """As in the original code: [CLS] as beginning and as end, in the window that gives it least."""
+    row = replace(ZEAL, context=" ".join(f"word{n}" for n in range(30)))
+    encoded = encode_questions(TOKENIZER, [row], ReadingLimits(longest=24))
+    (windows,) = encoded.sidecar
+    random = np.random.default_rng(5)
+    logits = [random.normal(size=(len(ids), 2)).astype(np.float32) for ids in encoded.ids]
+    assert len(logits) == 2
+    first, second = [(3.0, -1.0), (1.5, 2.5)]
+    for none in ((first, second), (second, first)):
+        best = -np.inf
+        for window, scores, own in zip(logits, none, windows.own, strict=True):
+            window[0] = scores
+            inner = window[windows.offset : windows.offset + len(own)].astype(float)
+            sums = inner[:, None, 0] + inner[None, :, 1]
+            in_order = np.triu(np.ones(sums.shape, bool))
+            best = max(best, sums[own[:, None] & in_order].max())
+        doubt = SPAN.answers.decode(row, windows, logits, ()).doubt
+        assert doubt == pytest.approx(2 - best, abs=1e-6)
+
+
 def test_an_answer_ends_after_the_marks_on_its_last_letter() -> None:
     """Marks that the tokenizer drops were cut off: decomposed, "word1" with an accent lost it."""
     accented = "word1\u0301\u0323"
@@ -237,6 +258,16 @@ def test_windows_too_small_for_a_question_are_refused(longest: int, least: int) 
         encode_questions(TOKENIZER, [row], ReadingLimits(longest=longest))
     whole = encode_questions(TOKENIZER, [row], ReadingLimits(longest=least))
     assert all(len(ids) <= least for ids in whole.ids)
+
+
+def test_of_a_long_question_64_tokens_are_read_and_windows_share_half_at_most() -> None:
+    row = replace(ZEAL, question="word0 " * 70, context="word1 " * 90)
+    encoded = encode_questions(TOKENIZER, [row], ReadingLimits(longest=100, stride=90))
+    (windows,) = encoded.sidecar
+    assert (windows.question, windows.asked) == (70, 64)
+    # 33 tokens of the context have room in each window
+    assert windows.begins == [0, 17, 34, 51, 57]
+    assert {len(ids) for ids in encoded.ids} == {100}
 
 
 @pytest.mark.parametrize("limits", [{"longest": 7}, {"longest": 20, "stride": -1}])
