@@ -116,6 +116,29 @@ def test_answers_that_are_not_needed_may_be_anything(tmp_path: Path) -> None:
     assert (found.answers, found.impossible) == ((), False)
 
 
+@pytest.mark.parametrize(
+    ("context", "start", "counted"),
+    [
+        ("It is \u00e9t\u00e9 in Rome", 15, "bytes of UTF-8: it is 13 in characters"),
+        ("\U0001f525\U0001f600 Ann in Rome", 12, "units of UTF-16, as JavaScript"),
+        ("Ann\r\nis\r\nin Rome", 10, "a CRLF as one character: it is 12 in characters"),
+        ("Ann is in Rome", 11, "from 1: it is 10 in characters"),
+    ],
+)
+def test_positions_in_other_units_are_recognised(
+    context: str, start: int, counted: str, tmp_path: Path
+) -> None:
+    """Tools count bytes, or units of UTF-16, and an answer is then found at another place."""
+    answers = [{"text": "Rome", "answer_start": start}]
+    line = {"id": "a", "question": "Where?", "context": context, "answers": answers}
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(line))
+    with pytest.raises(
+        ExampleError, match=f"'Rome' is not at {start}: .* seems to count {counted}"
+    ):
+        read(path)
+
+
 @pytest.mark.parametrize("rows_end", ["\n", "\r\n"])
 def test_positions_count_the_line_ends_of_a_context_in_csv(rows_end: str, tmp_path: Path) -> None:
     context = 'Ann\r\nis "old".\n\nIn\rRome.'

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -266,7 +267,10 @@ class _QuestionBuilder:
             return Answer(text, start)
         actual = context[start : start + len(text)] if start >= 0 else ""
         problem = f"the answer {text[:40]!r} is not at {start}: there is {actual[:40]!r}"
-        raise self._file.fault(problem, line, "correct answer_start")
+        remedy = "correct answer_start"
+        if (other := _counted_otherwise(context, text, start)) is not None:
+            remedy = f"answer_start seems to count {other[1]}: it is {other[0]} in characters"
+        raise self._file.fault(problem, line, remedy)
 
     def _located(self, line: int, context: str, text: str) -> Answer:
         """Return the only occurrence of a text, as whole words if it occurs as such.
@@ -282,6 +286,28 @@ class _QuestionBuilder:
                 problem = f"the answer {text[:40]!r} occurs {len(starts)} times in the context"
                 raise self._file.fault(f"{problem}, and has no answer_start", line, _PLACE)
         raise self._file.fault(f"the answer {text[:40]!r} is not in the context", line, _PLACE)
+
+
+_UNITS: Mapping[str, Callable[[str], int]] = {
+    "bytes of UTF-8": lambda before: len(before.encode()),
+    "units of UTF-16, as JavaScript and Java do": lambda before: (
+        len(before.encode("utf-16-le")) // 2
+    ),
+    "a CRLF as one character": lambda before: len(before.replace("\r\n", "\n")),
+    "from 1": lambda before: len(before) + 1,
+}
+# a short answer may occur in a long context as often as it has characters
+_OCCURRENCES = 20
+
+
+def _counted_otherwise(context: str, text: str, start: int) -> tuple[int, str] | None:
+    """Return the index of a text and what else than characters from 0 a position may count."""
+    for match in islice(re.finditer(re.escape(text), context), _OCCURRENCES):
+        before = context[: match.start()]
+        for unit, length in _UNITS.items():
+            if length(before) == start:
+                return match.start(), unit
+    return None
 
 
 def _is_placeless(answer: object) -> bool:
