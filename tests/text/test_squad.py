@@ -117,6 +117,17 @@ def test_answers_that_are_not_needed_may_be_anything(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "names", ["Answer,Answer Start", "Answer text,answerStart", "answer,start?"]
+)
+def test_names_of_columns_may_be_spelled_as_in_a_spreadsheet(names: str, tmp_path: Path) -> None:
+    """The second of two equal texts is the answer, which only the position says."""
+    path = tmp_path / "a.csv"
+    path.write_text(f"ID,Question,Context,{names}\na,Where?,Rome or Rome,Rome,8\n")
+    (question,) = read(path)
+    assert (question.id, question.answers) == ("a", (Answer("Rome", 8),))
+
+
+@pytest.mark.parametrize(
     ("context", "start", "counted"),
     [
         ("It is \u00e9t\u00e9 in Rome", 15, "bytes of UTF-8: it is 13 in characters"),

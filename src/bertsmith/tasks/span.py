@@ -43,7 +43,12 @@ from bertsmith.tasks.task import (
     Tuned,
 )
 from bertsmith.text.examples.example import folded
-from bertsmith.text.examples.formats.squad import Question, is_table, read_questions
+from bertsmith.text.examples.formats.squad import (
+    Question,
+    describe_questions,
+    is_table,
+    read_questions,
+)
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import Encoding
 
@@ -63,7 +68,7 @@ def _read(
 
 
 def _layout(file: Path, reading: Reading) -> str:
-    return "a question a row" if is_table(file, reading.columns) else "SQuAD's JSON"
+    return describe_questions(file, reading.columns)
 
 
 def _row_a_record(file: Path, reading: Reading) -> bool:

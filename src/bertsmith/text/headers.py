@@ -37,6 +37,7 @@ _LINES_BELOW = 6
 _MAX_DIGITS = 9
 _LETTERS = re.compile(r"[^\W\d_]+")
 _DIGITS = re.compile(r"\d+")
+_JOINS = re.compile(r"[\s_-]+")
 _QUOTED = re.compile(r'"[^"]*(?:""[^"]*)*"')
 # quotations are fewer: 3 % of the rows of MRPC
 _SHARE_QUOTED = 0.1
@@ -316,12 +317,25 @@ def _roles_shown(
 
 
 def index_of(names: Sequence[str], name: str) -> int | None:
-    """Return the position of a name, an exact match before one in another case; None if missing."""
+    """Return the position of a name; None if missing.
+
+    An exact match comes before one in another case, and that before the only name that is spelled
+    alike, as ``Answer Start`` and ``answerStart`` are for ``answer_start``.
+    """
     if name in names:
         return list(names).index(name)
     folded = [other.strip().casefold() for other in names]
     key = name.strip().casefold()
-    return folded.index(key) if key in folded else None
+    if key in folded:
+        return folded.index(key)
+    key = _spelling(name)
+    alike = [index for index, other in enumerate(names) if key and _spelling(other) == key]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _spelling(name: str) -> str:
+    """Return a name in lower case without blanks, hyphens, underscores, and marks at its end."""
+    return _JOINS.sub("", name.casefold()).rstrip("?:.")
 
 
 def listed(names: Sequence[str]) -> str:

@@ -80,7 +80,7 @@ TASKS = [
     (
         "a.jsonl",
         [json.dumps({**SQUAD, "id": str(n), "context": f"{n} {SQUAD['context']}"}) for n in "5678"],
-        "a.jsonl: a question a row",
+        "a.jsonl: JSONL: id is 'id', question is 'question', context is 'context', answers is",
         [["question", "Who won?"], ["context", "...", "word7 won."], ["answer", "word7"]],
     ),
 ]

@@ -15,7 +15,14 @@ from bertsmith.core.errors import BlankText, ExampleError, UserError
 from bertsmith.text.bad_rows import FAIL, BadRows, Refuse
 from bertsmith.text.config import USUAL, Columns
 from bertsmith.text.examples.columns import first_of
-from bertsmith.text.headers import NAMED, Header, column_of, listed, stated_header
+from bertsmith.text.headers import (
+    NAMED,
+    Header,
+    column_of,
+    described_columns,
+    listed,
+    stated_header,
+)
 from bertsmith.text.opening import TextFile, kind_of, refuse_foreign
 from bertsmith.text.structured import LocatedJson, LocatedValue, first_keys, literal
 from bertsmith.text.tables import TABLES, ColumnSelection, Table, TableHead
@@ -313,6 +320,20 @@ def _counted_otherwise(context: str, text: str, start: int) -> tuple[int, str] |
 def _is_placeless(answer: object) -> bool:
     """Return whether an answer has a text and no position."""
     return isinstance(answer, dict) and "text" in answer and answer.get("answer_start") is None
+
+
+def describe_questions(path: Path, columns: Columns) -> str:
+    """Return a short description of the columns of the parts of a question."""
+    if not is_table(path, columns):
+        return "SQuAD's JSON"
+    file = TextFile(path, ExampleError, columns.encoding)
+    table = Table(path, ExampleError, encoding=columns.encoding, refuse=lambda error, row: None)
+    head = table.head()
+    assert head is not None
+    shown = {"text": "answer", "start": "its start"}
+    places = {shown.get(role, role): at for role, at in _places(head, columns, file).items()}
+    header = Header(present=True) if head.delimited else NAMED
+    return described_columns(kind_of(path), head.names, header, places, head.sample)
 
 
 def is_table(path: Path, columns: Columns) -> bool:
