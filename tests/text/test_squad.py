@@ -127,6 +127,14 @@ def test_names_of_columns_may_be_spelled_as_in_a_spreadsheet(names: str, tmp_pat
     assert (question.id, question.answers) == ("a", (Answer("Rome", 8),))
 
 
+def test_a_word_for_no_answer_is_told_to_be_left_out(tmp_path: Path) -> None:
+    """With --on-bad skip, a model would learn that every question has an answer."""
+    path = tmp_path / "a.csv"
+    path.write_text("question,context,answer\nWho?,Ann is in Rome,Ann\nWhy?,Ann is in Rome,N/A\n")
+    with pytest.raises(ExampleError, match="'N/A' is not in the context; leave it empty where no"):
+        read(path)
+
+
 @pytest.mark.parametrize(
     ("context", "start", "counted"),
     [

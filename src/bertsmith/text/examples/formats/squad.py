@@ -292,7 +292,8 @@ class _QuestionBuilder:
             if starts:
                 problem = f"the answer {text[:40]!r} occurs {len(starts)} times in the context"
                 raise self._file.fault(f"{problem}, and has no answer_start", line, _PLACE)
-        raise self._file.fault(f"the answer {text[:40]!r} is not in the context", line, _PLACE)
+        remedy = f"leave it empty where no answer is possible; else {_PLACE}"
+        raise self._file.fault(f"the answer {text[:40]!r} is not in the context", line, remedy)
 
 
 _UNITS: Mapping[str, Callable[[str], int]] = {
