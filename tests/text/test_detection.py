@@ -91,6 +91,26 @@ def test_tasks(tmp_path: Path, name: str, text: str, task: str, reason: str) -> 
             "--text-column; the columns are: 'words', 'kind'; if its first ",
         ),
         ("a.csv", "text,kind\nx,a\n", "name it with --label-column"),
+        (
+            "a.csv",
+            "Question A,Question B,Same?,Comment\nx,y,no,ok\n",
+            "name it with --label-column (the text is 'Comment')",
+        ),
+        (
+            "a.csv",
+            "First,Second,kind\nx,y,a\n",
+            "name the second text of a pair with --text-pair-column",
+        ),
+        (
+            "a.jsonl",
+            '{"query": "a", "positive": "b", "negative": "c"}\n',
+            "to rank passages, write each in a row of its own: query, passage and relevance",
+        ),
+        (
+            "a.jsonl",
+            '{"query": "a", "passages": {"passage_text": ["b"], "is_selected": [1]}}\n',
+            "to rank passages, write each in a row of its own: query, passage and relevance",
+        ),
         ("a.csv", "", "holds no examples"),
         ("a.jsonl", "\n", "holds no examples"),
         ("a.jsonl", '{"text": "x"}\n', "; if its rows are not texts with a label, pass --task tag"),

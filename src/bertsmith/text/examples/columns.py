@@ -109,7 +109,9 @@ def locate_columns(
                 check_unique(index, head.names, header, file)
     for role in ("text", *["label"] * (need_label and not labels)):
         if role not in indices:
-            raise _missing(role, head, header, file)
+            raise _missing(
+                role, head, header, file, None if "text" in given else indices.get("text")
+            )
     named = header.present and not header.counted
     label_names = tuple(
         head.names[index].strip() if named and is_position(name) else name
@@ -229,7 +231,10 @@ def _by_position(head: TableHead, *, pairs: bool = False) -> str:
     )
 
 
-def _missing(role: str, head: TableHead, header: Header, file: TextFile) -> UserError:
+def _missing(
+    role: str, head: TableHead, header: Header, file: TextFile, text: int | None
+) -> UserError:
+    """Return the error for a missing column; `text` is that of the text, if it is a guess."""
     if header.present is False or header.counted:
         problem = f"no column is given for the {role}; "
         problem += header.reason if header.counted else f"it has no header: {header.reason}"
@@ -241,8 +246,13 @@ def _missing(role: str, head: TableHead, header: Header, file: TextFile) -> User
         problem = f"no column that looks like the {role}, as their names are in quotes"
         remedy = f"name the file .csv to have them removed; the columns are: {listed(head.names)}"
         return file.fault(problem, 1, remedy)
-    remedy = f"name it with --{role}-column; the columns are: {listed(head.names)}"
+    more = ""
+    if role == "label" and text is not None:
+        more = f" (the text is {head.names[text][:40]!r})"
+    remedy = f"name it with --{role}-column{more}; the columns are: {listed(head.names)}"
     if header.present is None:
         remedy += "; if its first line is not a header, add --header no and columns by position"
+    if role == "text":
+        remedy += "; name the second text of a pair with --text-pair-column"
     remedy = header_below(head.sample, USUAL_NAMES) or remedy
     return file.fault(f"no column that looks like the {role}", 1, remedy)

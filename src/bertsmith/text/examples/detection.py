@@ -58,6 +58,10 @@ Parsed = TypeVar("Parsed")
 _ROWS = 1000
 _MANY_NUMBERS = 20
 _PASSAGES = ("passage", "document")
+_SEVERAL_PASSAGES = (
+    *("positive", "positives", "positive_passages", "pos", "passages", "documents", "ctxs"),
+    *("negative", "negatives", "negative_passages", "neg", "positive_ctxs"),
+)
 _PLURALS = ("labels", "tags", "topics", "genres", "categories", "keywords", "classes", "emotions")
 # minimum share of answers that occur in their contexts
 _QUOTED = 0.5
@@ -93,11 +97,21 @@ def recognise_table(path: Path, columns: Columns) -> tuple[TaskName, str]:
             remedy = f"if it holds questions with options, {NEEDS_HEADER}; else {remedy}"
         elif {"annotations", "data"} <= set(head.names):
             remedy = "export it from Label Studio as JSON-MIN, whose labels lie beside the texts"
+        elif _holds_passages(head.names):
+            rows_of = "query, passage and relevance, 1 for those that answer it and 0 for others"
+            remedy = f"to rank passages, write each in a row of its own: {rows_of}; else {remedy}"
         elif flags := _flag_columns(head, rows):
             named = f"--label-columns {','.join(flags)}"
             remedy = f"if a label of 0 or 1 each has a column, pass {named}; else {remedy}"
         raise file.fault(error.problem, error.line, remedy) from error
     return _by_labels(file, head, places, rows)
+
+
+def _holds_passages(names: Sequence[str]) -> bool:
+    """Return whether a row has a query with several passages, as for MS MARCO."""
+    return first_of(names, ("query", "question")) is not None and (
+        first_of(names, _SEVERAL_PASSAGES) is not None
+    )
 
 
 def _beginning(path: Path, columns: Columns) -> tuple[TableHead, list[Sequence[object]]]:
