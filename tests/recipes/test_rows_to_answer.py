@@ -310,8 +310,14 @@ def test_entities_are_characters_of_the_text_as_it_was_written(written: str) -> 
     assert found["entities"][0]["label"] == "PER"
 
 
-@pytest.mark.parametrize("change", ["cut", "grown"])
-@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.tsv", "a.jsonl"])
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        *((name, "cut") for name in ("a.txt", "a.csv", "a.tsv", "a.jsonl")),
+        *((name, "grown") for name in ("a.csv", "a.tsv", "a.jsonl")),
+        *(("a.txt", change) for change in ("cut and grown", "rewritten")),
+    ],
+)
 @pytest.mark.parametrize("on_bad", ["fail", "skip"])
 def test_a_file_that_changes_while_it_is_read_is_refused(
     tmp_path: Path, name: str, on_bad: OnBad, change: str
@@ -323,14 +329,43 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
     path.write_text("text\n" * (name in ("a.csv", "a.tsv")) + row * 1250, encoding="utf-8")
     rows = text_rows(str(path), Reading(on_bad=on_bad), pairs=False)
     assert next(rows).example is not None
-    if change == "cut":
+    if change in ("cut", "cut and grown"):
         os.truncate(path, 2_000_000)
-    else:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(row)
-    with pytest.raises(ExampleError, match=rf"{name}: changed while it was read: [\d,]+ bytes"):
+    with path.open("r+" if change == "rewritten" else "a", encoding="utf-8") as file:
+        if change == "rewritten":
+            file.write("other")
+        if change != "cut":
+            file.write(row * 1000)
+    with pytest.raises(ExampleError, match=rf"{name}: changed while it was read"):
         for _ in rows:
             pass
+
+
+@pytest.mark.parametrize("half", ["", "half of a li"])
+@pytest.mark.parametrize("encoding", ["auto", "utf-8", "cp1252"])
+def test_of_a_log_that_grows_the_lines_are_read_that_it_had(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], encoding: str, half: str
+) -> None:
+    path = tmp_path / "a.log"
+    lines = [f"{number} {'word ' * 200}é" for number in range(2500)]
+    data = ("\n".join(lines) + "\n" + half).encode("cp1252" if encoding == "cp1252" else "utf-8")
+    path.write_bytes(data)
+    columns = Columns(encoding=encoding)
+    for source in (
+        text_rows(str(path), Reading(columns=columns), pairs=False),
+        Texts(str(path), columns),
+    ):
+        path.write_bytes(data)
+        read: Any = iter(source)
+        texts = [next(read)]
+        with path.open("ab") as file:
+            file.write(b"ne\nand another\n")
+        texts += read
+        shown = [getattr(each, "text", None) or each.columns["text"] for each in texts]
+        assert shown == [line.strip() for line in lines]
+        note = capsys.readouterr().err.replace("\n", " ")
+        assert note.count("a.log grew while it was read") == 1
+        assert f"{len(data) - len(half):,} bytes" in note
 
 
 def test_a_file_that_is_replaced_while_it_is_read_is_read_to_its_end(tmp_path: Path) -> None:

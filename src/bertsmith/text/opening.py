@@ -16,6 +16,7 @@ from typing import BinaryIO, Final, Protocol, cast, runtime_checkable
 
 from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.core.files import FileState, unreadable
+from bertsmith.core.log import say
 from bertsmith.core.pipes import open_file_or_pipe
 from bertsmith.text.config import AUTO, UTF8, codec_named
 from bertsmith.text.encodings import (
@@ -29,6 +30,7 @@ from bertsmith.text.encodings import (
     print_guess,
     resolve,
 )
+from bertsmith.text.growing import lines_so_far
 
 COMPRESSED = (".gz", ".zst")
 TEXTS = (".txt", ".md", ".markdown", ".rst", ".log")
@@ -63,10 +65,16 @@ class Stream(Protocol):
 class TextFile:
     """A file to be read once, with the class of its errors."""
 
-    def __init__(self, path: Path, error: type[UserError], encoding: str = AUTO) -> None:
-        """Read `path` in the named encoding, or in the detected one."""
+    def __init__(
+        self, path: Path, error: type[UserError], encoding: str = AUTO, *, growing: bool = False
+    ) -> None:
+        """Read `path` in the named encoding, or in the detected one.
+
+        One that is `growing`, such as a log, is read up to the last line that it has when opened.
+        """
         self.path = path
         self.encoding = encoding
+        self._growing = growing
         self._codec = UTF8
         self._guessed = False
         self._candidates: tuple[str, ...] = ()
@@ -128,14 +136,14 @@ class TextFile:
                 yield block[start:]
             start = max(0, start - len(block))
 
-    def _raw_blocks(self, start: int = 0) -> Generator[bytes, None, None]:
+    def _raw_blocks(self, start: int = 0, *, longer: bool = False) -> Generator[bytes, None, None]:
         """Yield the decompressed bytes from an offset on, in blocks of about a megabyte.
 
-        Raises the file's error at the end if it was written to meanwhile: what was read is a
-        mixture of old and new, or a part.
+        With `longer` it may become longer meanwhile. Raises the file's error at the end if it was
+        written to otherwise: what was read is a mixture of old and new, or a part.
         """
         with self.open() as stream:
-            before = self._state()
+            before = self.state()
             if start and stream is self._raw:
                 self._raw.seek(start)
                 start = 0
@@ -143,28 +151,60 @@ class TextFile:
                 start -= len(skipped)
             while block := stream.read(BLOCK_BYTES):
                 yield block
-            now = self._state()
-        if now != before and before.regular:
-            sizes = f": {before.size:,} bytes before, {now.size:,} now"
-            raise self.fault(
-                f"changed while it was read{sizes if now.size != before.size else ''}",
-                remedy="run the command again when nothing writes to the file, or read a copy",
+            if not (longer and self.state().size > before.size):
+                self.check_unchanged(before)
+
+    def _lines_so_far(self) -> Generator[bytes, None, None]:
+        """Yield a file's bytes in blocks; of one that grows meanwhile, whole lines, and say so.
+
+        Raises the file's error as `_raw_blocks` does for any other change.
+        """
+        with self.open():
+            assert self._raw is not None
+            before = self.state()
+            size = yield from lines_so_far(self._raw, before)
+            if size is None:
+                raise self._changed(before, self.state())
+        if size:
+            say(
+                f"{self.path.name} grew while it was read: of its lines, those were read that it "
+                f"had when it was opened, {size:,} bytes"
             )
 
-    def _state(self) -> FileState:
+    def state(self) -> FileState:
         """Return the state of the open file, which another may have replaced by its name."""
         assert self._raw is not None
         return FileState.of(self._raw.fileno())
+
+    def check_unchanged(self, before: FileState) -> None:
+        """Raise the file's error if the open file has been written to; pipes have no state."""
+        now = self.state()
+        if now != before and before.regular:
+            raise self._changed(before, now)
+
+    def _changed(self, before: FileState, now: FileState) -> UserError:
+        sizes = f": {before.size:,} bytes before, {now.size:,} now"
+        return self.fault(
+            f"changed while it was read{sizes if now.size != before.size else ''}",
+            remedy="run the command again when nothing writes to the file, or read a copy",
+        )
+
+    def _blocks_in(self, codec: str, start: int) -> Generator[bytes, None, None]:
+        """Yield the bytes of a text in a codec: if UTF-8, from an offset on, else all."""
+        # half of a wide character may look like the end of a line
+        if self._growing and self.path.is_file() and not (self.compressed or is_wide(codec)):
+            return self._lines_so_far()
+        return self._raw_blocks(start if codec == UTF8 else 0)
 
     def _open_decoded(self, start: int = 0) -> tuple[str, Generator[bytes, None, None]]:
         """Return the codec of the text, and its bytes: if UTF-8, from an offset on, else all."""
         if self.encoding == AUTO and self.path.is_file():
             codec = self._accepted(self._examined())
-            return codec, self._raw_blocks(start if codec == UTF8 else 0)
+            return codec, self._blocks_in(codec, start)
         named = AUTO if self.encoding == AUTO else codec_named(self.encoding)
         if named == UTF8:
-            return UTF8, self._raw_blocks(start)
-        blocks = self._raw_blocks()
+            return UTF8, self._blocks_in(UTF8, start)
+        blocks = self._raw_blocks() if named == AUTO else self._blocks_in(named, start)
         first = next(blocks, b"")
         # a pipe is judged by its first block, since it cannot be read twice
         verdict = judge([first]) if named == AUTO else Verdict(codec=resolve(named, first))
@@ -202,7 +242,7 @@ class TextFile:
             raise unreadable(self._error, error, self.path) from error
         key = (str(self.path.absolute()), state.st_ino, state.st_size, state.st_mtime_ns)
         if key not in _verdicts:
-            with closing(self._raw_blocks()) as blocks:
+            with closing(self._raw_blocks(longer=True)) as blocks:
                 _remember(key, judge(blocks))
             if _verdicts[key].guessed:
                 report(self.path, _verdicts[key])
