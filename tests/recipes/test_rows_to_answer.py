@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import os
@@ -366,6 +367,31 @@ def test_of_a_log_that_grows_the_lines_are_read_that_it_had(
         note = capsys.readouterr().err.replace("\n", " ")
         assert note.count("a.log grew while it was read") == 1
         assert f"{len(data) - len(half):,} bytes" in note
+
+
+@pytest.mark.parametrize("change", ["cut", "rewritten"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_parquet_file_that_changes_while_it_is_read_is_refused(
+    tmp_path: Path, change: str, packed: bool
+) -> None:
+    path = tmp_path / ("a.parquet.gz" if packed else "a.parquet")
+    output = io.BytesIO()
+    for text in ("first", "other"):
+        output = io.BytesIO()
+        table = pa.table({"text": [f"{text} {number}" for number in range(5000)]})
+        parquet.write_table(table, output, row_group_size=500, compression="none")
+        if text == "first":
+            path.write_bytes(gzip.compress(output.getvalue(), 1) if packed else output.getvalue())
+    rows = text_rows(str(path), Reading(), pairs=False)
+    assert next(rows).example is not None
+    if change == "cut":
+        os.truncate(path, path.stat().st_size // 2)
+    else:
+        with path.open("r+b") as file:
+            file.write(output.getvalue()[: path.stat().st_size])
+    with pytest.raises(ExampleError, match="changed while it was read"):
+        for _ in rows:
+            pass
 
 
 def test_a_file_that_is_replaced_while_it_is_read_is_read_to_its_end(tmp_path: Path) -> None:

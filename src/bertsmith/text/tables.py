@@ -407,18 +407,27 @@ class Table:
         self._share = 0.0
         try:
             with ExitStack() as stack:
-                yield from self._batches(select_columns, stack)
+                source = stack.enter_context(self.file.open())
+                before = self.file.state()
+                try:
+                    yield from self._batches(source, select_columns, stack)
+                except (pa.ArrowException, OSError, UnicodeDecodeError):
+                    self.file.check_unchanged(before)
+                    raise
+                self.file.check_unchanged(before)
         # a name or a text that is not UTF-8 is found when it becomes a string of Python
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             remedy = "copy or export it again"
             raise self.file.fault(f"not a valid Parquet file: {error}", None, remedy) from error
 
     def _batches(
-        self, select_columns: Callable[[TableHead], ColumnSelection], stack: ExitStack
+        self,
+        source: Any,  # noqa: ANN401
+        select_columns: Callable[[TableHead], ColumnSelection],
+        stack: ExitStack,
     ) -> Iterator[tuple[int, Cells]]:
         from pyarrow import parquet
 
-        source: Any = stack.enter_context(self.file.open())
         if self.file.path.suffix.lower() in COMPRESSED:
             # Parquet is read from its end, so it must be on disk uncompressed
             unpacked = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
