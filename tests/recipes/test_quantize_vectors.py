@@ -96,6 +96,22 @@ def near(folder: str, precision: Any) -> Any:  # noqa: ANN401
 
 
 @needs_kernels
+def test_a_head_of_pre_training_does_not_answer_for_a_sentence_folder(
+    command: Callable[..., int], model: Model, tiny_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """Libraries that train sentence encoders keep the head that they do not use."""
+    pretrained = build_model(replace(model.config, masked_lm=True), seed=2)
+    save_model(tmp_path / "model", pretrained, tiny_tokenizer)
+    settings = SentenceSettings(network=Path(), after=(UnitLength(),), longest=20)
+    write_sentence_files(tmp_path / "model", settings, model.config.encoder)
+    assert command() == 0
+    exact, small = bertsmith.load("model", precision="fp32"), bertsmith.load("out")
+    assert "int8" in repr(small)
+    close_unit_vectors(small.embed(TEXTS), bertsmith.load("model", precision="int8").embed(TEXTS))
+    assert (exact.embed(TEXTS) * small.embed(TEXTS)).sum(1).min() > 0.98
+
+
+@needs_kernels
 def test_vectors_near_those_of_fp32_are_given_in_int8(
     command: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:

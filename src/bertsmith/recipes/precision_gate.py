@@ -248,12 +248,12 @@ def judged_answering(
 ) -> TaskAnswering | Features:
     """Return how a model answers by which int8 is judged: for its task, or with vectors.
 
-    The latter for an encoder without heads, as the sentence-transformers folder that it is in says.
+    The latter for an encoder without heads, and in a sentence-transformers folder, which says how.
     Raises `ModelFolderError` for a model with heads of pre-training only, `ConfigError` for options
     that are not for its kind.
     """
     config = model.config
-    if config.predicts is not None or config.pretraining_heads:
+    if config.predicts is not None or (config.pretraining_heads and sentence is None):
         options = AnsweringConfig(**length.to_dict())
         return task_answering(answering_of(model, tokenizer, options, where=where), where)
     if length.truncation is not None or length.stride is not None:
