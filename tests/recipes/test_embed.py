@@ -326,6 +326,25 @@ def test_nothing_half_written_stays(base_folder: Path, tmp_path: Path) -> None:
     assert out.read_text(encoding="utf-8") == "before"
 
 
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("name", ["v.npy", "v.jsonl"])
+def test_a_link_leads_to_the_file_that_is_written(
+    base_folder: Path, lines: Path, tmp_path: Path, name: str, there: bool
+) -> None:
+    """So it is with cp, numpy.save, and > of a shell."""
+    target, link = tmp_path / "disk" / "vectors", tmp_path / "out" / name
+    link.parent.mkdir()
+    link.symlink_to(Path("..") / "disk" / "vectors")
+    if there:
+        target.parent.mkdir()
+        target.write_text("before", encoding="utf-8")
+    embed(EmbedConfig(model=base_folder, file=str(lines), out=link))
+    assert link.is_symlink()
+    assert os.listdir(link.parent) == [name]
+    assert os.listdir(target.parent) == ["vectors"]
+    assert len(READERS[link.suffix](link)) == len(LINES)
+
+
 def test_a_full_disk_is_told(base_folder: Path, lines: Path, tmp_path: Path) -> None:
     told = r"v.npy: cannot be written: File too large"
     with files_of(200), pytest.raises(DiskError, match=told):

@@ -254,6 +254,14 @@ def name_is_taken(out: Path) -> bool:
     return not out.is_dir() or any(out.iterdir()) or out.samefile(os.curdir)
 
 
+def followed(out: Path) -> Path:
+    """Return the file that an output names: that which a link leads to, even if it is not there.
+
+    Only for names that the user gave: a link in a folder of somebody else could lead anywhere.
+    """
+    return canonical(out) if out.is_symlink() else out
+
+
 def has_utf8_name(path: Path) -> bool:
     """Return whether a path is UTF-8; libraries in other languages cannot open other ones."""
     # bytes that are not are halves of surrogate pairs in Python

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.files import check_not_read, committed, created_folder, writing
+from bertsmith.core.files import check_not_read, committed, created_folder, followed, writing
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import claimed, temporary_path
 from bertsmith.core.printable import count_with_verb, counted
@@ -59,9 +59,10 @@ class _NewFiles:
         """Return a new file, under a temporary name until the end."""
         if path.is_dir():
             raise ConfigError(f"--out is {path}, a folder", remedy="name a file in it")
-        self.claims.enter_context(claimed(path))
-        part = temporary_path(path)
-        self.names[part] = path
+        final = followed(path)
+        self.claims.enter_context(claimed(final, shown=path))
+        part = temporary_path(final)
+        self.names[part] = final
         return self.open_until_end.enter_context(part.open("wb"))
 
 
@@ -80,7 +81,7 @@ def vector_file(out: Path, width: int, unit: Unit) -> Iterator[VectorFile]:
     writer, files = check_kind(out), _NewFiles()
     with (
         writing(out),
-        created_folder(out.parent),
+        created_folder(followed(out).parent),
         files.claims,
         committed(files.names),
         files.open_until_end,

@@ -15,7 +15,7 @@ from bertsmith.analysis.attributions.attribution import Attribution, Baseline, E
 from bertsmith.analysis.attributions.deletion import DeletionFigures, DeletionTest
 from bertsmith.analysis.attributions.subjects import Subject, Word, subjects_of, text_of_words
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.core.files import check_not_read
+from bertsmith.core.files import check_not_read, followed
 from bertsmith.core.log import Bar, progress, say, table_of
 from bertsmith.core.output import print_json, print_line, print_table
 from bertsmith.core.ownership import claimed_output
@@ -63,7 +63,7 @@ def explain(config: ExplainConfig) -> dict[str, Any]:
     if config.out is not None:
         require_matplotlib()
         check_not_read(config.out, [config.out], config.file)
-    with nullcontext() if config.out is None else claimed_output(config.out):
+    with nullcontext() if config.out is None else claimed_output(followed(config.out)):
         return _explain(config)
 
 
@@ -88,7 +88,7 @@ def _explain(config: ExplainConfig) -> dict[str, Any]:
             print_table(table_of(_HEADER, changed, numbers=True, lined=False))
     _print_summary(explained, config, _part_read(answering))
     if config.out is not None:
-        _page(config, explained).write(config.out)
+        _page(config, explained).write(followed(config.out))
         say(f"page: {config.out}")
     reading.bad_rows.print()
     return figures

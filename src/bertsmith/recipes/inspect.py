@@ -32,7 +32,7 @@ from bertsmith.analysis.layers.context import (
 from bertsmith.analysis.layers.similarity import compare_layers
 from bertsmith.batches.examples import encode_rows
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.core.files import check_not_read
+from bertsmith.core.files import check_not_read, followed
 from bertsmith.core.log import progress, say, table_of
 from bertsmith.core.output import print_table
 from bertsmith.core.ownership import claimed_output, new_file
@@ -82,7 +82,7 @@ def inspect(config: InspectConfig) -> Mapping[str, Any]:
         remedy = "give a .conllu, or leave it out"
         raise ConfigError("--probes needs a treebank", remedy=remedy)
     check_not_read(config.out, [config.out, config.out.with_suffix(".json")], config.file)
-    with claimed_output(config.out):
+    with claimed_output(followed(config.out)):
         return _inspected(config)
 
 
@@ -235,7 +235,7 @@ def _write(out: Path, page: InspectionPage, content: Mapping[str, Any]) -> None:
     with ExitStack() as files:
 
         def part_of(path: Path) -> Path:
-            return files.enter_context(new_file(path))
+            return files.enter_context(new_file(followed(path)))
 
         html, figures = part_of(out), part_of(out.with_suffix(".json"))
         for name, drawing in page.drawings.items():
