@@ -213,6 +213,30 @@ def test_more_layers_than_there_are_is_refused(make_model: MakeModel) -> None:
             check_layers(model, config)
 
 
+def test_a_training_that_may_end_early_trains_as_any_other(
+    prepared: Prepared, make_model: MakeModel, tmp_path: Path
+) -> None:
+    """Its evaluations on dev, whose texts have other tokens, leave no trace."""
+    rows = [row for row in prepared.data.train if row.line % 4 == 0]
+    few = prepare(replace(prepared.data, train=rows), prepared.tokenizer, prepared.limits)
+    config = replace(CONFIG, epochs=3, learning_rate=1e-3, weight_decay=0.1)
+    plain = run_trial(make_model, few, config, 1, RunFolder(tmp_path / "plain"))
+    patient = replace(config, patience=9)
+    early = run_trial(make_model, few, patient, 1, RunFolder(tmp_path / "early"))
+    assert early[0].losses == plain[0].losses
+    other = np.setdiff1d(np.arange(37), np.unique(np.concatenate(few.train.ids)))
+    tables = [model.encoder.embeddings.tokens.weight for _, _, model in (early, plain)]
+    assert torch.equal(tables[0][other], tables[1][other])
+    (best,) = run_trial(
+        make_model, few, replace(patient, epochs=1), 1, RunFolder(tmp_path / "one")
+    )[2:]
+    (whole,) = run_trial(
+        make_model, few, replace(config, epochs=1), 1, RunFolder(tmp_path / "whole")
+    )[2:]
+    for name, parameter in whole.named_parameters():
+        assert torch.equal(best.get_parameter(name), parameter), name
+
+
 def test_training_ends_early_with_the_weights_that_were_best(
     prepared: Prepared, make_model: MakeModel, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bertsmith.batches import DataPosition
 from bertsmith.batches.examples import EncodedExamples, ExampleBatches
@@ -24,6 +24,7 @@ from bertsmith.core.streams import Purpose, stream
 from bertsmith.evaluation.metrics import format_scores
 from bertsmith.evaluation.significance import Clusters
 from bertsmith.network.config import ModelConfig, Preprocessing
+from bertsmith.network.encoder import Embeddings
 from bertsmith.network.model import Model, initialise
 from bertsmith.objectives.objective import Objective
 from bertsmith.recipes.finetune.config import FinetuneSettings
@@ -47,6 +48,24 @@ from bertsmith.weights.folder import save_model
 _MAX_USED_SHARE = 0.7
 
 
+class _TrimmedTable(nn.Embedding):
+    """The rows of a token table that examples use, trained in its place."""
+
+    def __init__(self, embeddings: Embeddings, used: Tensor) -> None:
+        rows = embeddings.tokens.weight.detach()[used]
+        super().__init__(rows.shape[0], rows.shape[1], _weight=rows)
+        # a tuple, as a module would be saved and trained with the model
+        self._whole = (embeddings.tokens, embeddings.padding_id)
+        self._used = used
+
+    def restore_in(self, embeddings: Embeddings) -> None:
+        """Put the whole table back, with what its rows have learned."""
+        table, padding_id = self._whole
+        with torch.no_grad():
+            table.weight[self._used] = self.weight
+        embeddings.tokens, embeddings.padding_id = table, padding_id
+
+
 @contextmanager
 def trimmed_embeddings(model: Model, examples: EncodedExamples) -> Iterator[EncodedExamples]:
     """Yield the examples with new ids, for a token table trimmed to the tokens that they use.
@@ -55,31 +74,41 @@ def trimmed_embeddings(model: Model, examples: EncodedExamples) -> Iterator[Enco
     trained, or if another part of the model shares it.
     """
     embeddings = model.encoder.embeddings
-    token_table = embeddings.tokens
     used_ids = np.unique(np.concatenate(examples.ids))
-    rows = token_table.num_embeddings
+    rows = embeddings.tokens.num_embeddings
     if (
         model.config.masked_lm
-        or not token_table.weight.requires_grad
+        or not embeddings.tokens.weight.requires_grad
         or len(used_ids) > _MAX_USED_SHARE * rows
     ):
         yield examples
         return
-    indices = torch.from_numpy(used_ids.astype(np.int64)).to(model.device)
-    embeddings.tokens = nn.Embedding.from_pretrained(
-        token_table.weight.detach()[indices], freeze=False
-    )
+    table = _TrimmedTable(embeddings, torch.from_numpy(used_ids.astype(np.int64)).to(model.device))
     new_ids = np.zeros(rows, np.int32)
     new_ids[used_ids] = np.arange(len(used_ids))
     padding_id = embeddings.padding_id
     if padding_id is not None:
         embeddings.padding_id = int(new_ids[padding_id]) if padding_id in used_ids else None
+    embeddings.tokens = table
     try:
         yield replace(examples, ids=[new_ids[ids] for ids in examples.ids])
     finally:
-        with torch.no_grad():
-            token_table.weight[indices] = embeddings.tokens.weight
-        embeddings.tokens, embeddings.padding_id = token_table, padding_id
+        table.restore_in(embeddings)
+
+
+@contextmanager
+def _whole_table(model: Model) -> Iterator[None]:
+    """Have the whole token table in the place of a trimmed one, for other tokens."""
+    embeddings = model.encoder.embeddings
+    table, padding_id = embeddings.tokens, embeddings.padding_id
+    if not isinstance(table, _TrimmedTable):
+        yield
+        return
+    table.restore_in(embeddings)
+    try:
+        yield
+    finally:
+        embeddings.tokens, embeddings.padding_id = table, padding_id
 
 
 def prepare_model(model: Model, config: FinetuneSettings, seed: int) -> None:
@@ -207,9 +236,7 @@ def run_trial(
     steps = config.epochs * -(-len(prepared.train) // config.batch_size)
     if folder is not None:
         folder.path.mkdir(parents=True, exist_ok=True)
-    # dev has other tokens, so evaluation during training needs the whole token table
-    whole_table = nullcontext(prepared.train)
-    with whole_table if config.patience else trimmed_embeddings(model, prepared.train) as examples:
+    with trimmed_embeddings(model, prepared.train) as examples:
         fit_clock = Clock()
         batches = ExampleBatches(examples, units_per_batch=config.batch_size, seed=seed)
         state = fit(
@@ -223,8 +250,8 @@ def run_trial(
             session=Session(title=title),
         )
         fit_seconds = fit_clock.elapsed
-    if folder is not None and config.patience:
-        _load_best_weights(model, folder, state)
+        if folder is not None and config.patience:
+            _load_best_weights(model, folder, state)
     task.learning.finish(model, data.train)
     with progress(f"{title}: measuring on dev".removeprefix(": "), None):
         measured = _score_dev(prepared, model, config)
@@ -292,7 +319,9 @@ def _dev_measure(prepared: Prepared, config: FinetuneSettings) -> Measure:
     def on_dev(model: Model, stopping: Callable[[], bool]) -> Measurement | None:
         if stopping():
             return None
-        scores = _score_dev(prepared, model, config).scores
+        # dev has other tokens
+        with _whole_table(model):
+            scores = _score_dev(prepared, model, config).scores
         loss = 1 - next(iter(scores.values()))
         return Measurement(loss=loss, metrics={"dev_loss": loss, **scores})
 
