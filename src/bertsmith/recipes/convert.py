@@ -27,6 +27,7 @@ from bertsmith.core.streams import Purpose, stream
 from bertsmith.hub.models import model_folder, origin
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.model import Model, forward_only
+from bertsmith.network.pooling import Dense
 from bertsmith.recipes.config import ConvertConfig
 from bertsmith.reports.model_card import base_of, head_of, written
 from bertsmith.weights import names
@@ -47,7 +48,12 @@ from bertsmith.weights.conversion.staging import (
 from bertsmith.weights.conversion.variants import find_safetensors, read_safetensors, recognised
 from bertsmith.weights.folder import load_model, read_config, save_model
 from bertsmith.weights.formats.catalog import FORMATS, format_of
-from bertsmith.weights.sentence_folder import read_sentence_folder, write_sentence_files
+from bertsmith.weights.sentence_folder import (
+    SentenceSettings,
+    dense_folders,
+    read_sentence_folder,
+    write_sentence_files,
+)
 from bertsmith.weights.tensors import INDEX_FILE, WEIGHTS_FILE, Weights
 
 _LENGTHS = (3, 17, 64, 128)
@@ -193,9 +199,28 @@ def _to_bertsmith(source: Path, fresh: Path, staged: Path) -> tuple[str, TensorC
         model, tokenizer = load_model(staged)
     card = _card(source, kind, model)
     save_model(fresh, model, tokenizer, card=card, longest=tokenizer.longest)
+    moves = moves.then(_loaded(staged, fresh, model))
     if sentences:
         write_sentence_files(fresh, sentences, model.config.encoder)
-    return kind, moves.then(_loaded(staged, fresh, model)), fresh
+        moves.done += _layers_after_pooling(source, fresh, sentences)
+    return kind, moves, fresh
+
+
+def _layers_after_pooling(
+    source: Path, fresh: Path, settings: SentenceSettings
+) -> list[TensorChange]:
+    """Return the tensors of the layers after pooling, each in the folder of its module."""
+    layers = [layer for layer in settings.after if isinstance(layer, Dense)]
+    folders = zip(dense_folders(source), dense_folders(fresh), layers, strict=True)
+    return [
+        TensorChange(
+            source=f"{old}/linear.{name}",
+            target=f"{new}/linear.{name}",
+            change="same" if old == new else "renamed",
+        )
+        for old, new, layer in folders
+        for name in (["weight"] if layer.bias is None else ["weight", "bias"])
+    ]
 
 
 def _unpickled_layer(source: Path, layers: Path, pickled: Path) -> Path:

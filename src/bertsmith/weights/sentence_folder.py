@@ -165,6 +165,17 @@ def module_folders(folder: Path) -> list[Path]:
     return [folder / place for place in places if _PLACE.fullmatch(place)]
 
 
+def dense_folders(folder: Path) -> list[str]:
+    """Return the names of the folders of the Dense layers of a sentence-transformers folder.
+
+    Raises `ModelFolderError` for a damaged list of modules.
+    """
+    path = folder / MODULES_FILE
+    entries = read_json(path, ModelFolderError, kind=list, largest=_MAX_FILE_BYTES)
+    modules = [_module(entry, path) for entry in entries]
+    return [place for kind, place in modules if kind == "Dense"]
+
+
 def _module(entry: Any, path: Path) -> tuple[str, str]:  # noqa: ANN401
     """Return the kind of a module and its place in the folder."""
     config = entry if isinstance(entry, dict) else {}

@@ -171,6 +171,10 @@ def test_a_pickled_layer_after_pooling(
         assert main(["embed", str(source), "word1", "--out", str(tmp_path / "v.npy")]) == 2
         assert f"bertsmith convert {source} OUT" in capsys.readouterr().err
     convert(source, out)
+    tensors = json.loads((out / "conversion.json").read_text(encoding="utf-8"))["tensors"]
+    report = {each["source"]: (each["target"], each["change"]) for each in tensors}
+    for name in ("2_Dense/linear.weight", "2_Dense/linear.bias"):
+        assert report[name] == (name, "same")
     ids = load_model(out)[1].encode(["the smith heats the iron"])[0]
     tokenizer = load_model(out)[1]
     read = torch.tensor([[tokenizer.cls_id, *ids, tokenizer.sep_id]])
