@@ -109,9 +109,8 @@ def locate_columns(
                 check_unique(index, head.names, header, file)
     for role in ("text", *["label"] * (need_label and not labels)):
         if role not in indices:
-            raise _missing(
-                role, head, header, file, None if "text" in given else indices.get("text")
-            )
+            guess = None if "text" in given else indices.get("text")
+            raise _missing(role, head, header, file, guess, need_label=need_label)
     named = header.present and not header.counted
     label_names = tuple(
         head.names[index].strip() if named and is_position(name) else name
@@ -200,9 +199,10 @@ def _by_content(
     elif width == 2 and not indices:
         label = _label_column([[row[index].strip() for row in rows] for index in range(2)])
         if label is None:
-            problem = "the columns of text and label cannot be told apart: "
+            columns = "the columns of text and label" if need_label else "its two columns"
+            problem = f"{columns} cannot be told apart: "
             problem += f"{'a' if header.present else 'no'} header ({header.reason})"
-            raise file.fault(problem, 1, _by_position(head, pairs=not need_label))
+            raise file.fault(problem, 1, _by_position(head, need_label=need_label))
         indices |= {"text": 1 - label, "label": label}
     elif width == 2 and len(unused) == 1 and set(indices) < {"text", "label"}:
         missing = "label" if "text" in indices else "text"
@@ -223,22 +223,31 @@ def _label_column(columns: Sequence[Sequence[str]]) -> int | None:
     return None
 
 
-def _by_position(head: TableHead, *, pairs: bool = False) -> str:
-    of_pairs = ", or of pairs --text-column 0 --text-pair-column 1" if pairs else ""
-    return (
-        f"name them by position, from 0, such as --text-column 1 --label-column 0{of_pairs}: "
-        f"{positions(head.names)}"
+def _by_position(head: TableHead, *, need_label: bool) -> str:
+    """Return the remedy for columns without names; only where labels are needed, one has them."""
+    named = (
+        "them by position, from 0, such as --text-column 1 --label-column 0"
+        if need_label
+        else "the text by position, from 0, such as --text-column 0, or of pairs "
+        "--text-column 0 --text-pair-column 1"
     )
+    return f"name {named}: {positions(head.names)}"
 
 
 def _missing(
-    role: str, head: TableHead, header: Header, file: TextFile, text: int | None
+    role: str,
+    head: TableHead,
+    header: Header,
+    file: TextFile,
+    text: int | None,
+    *,
+    need_label: bool,
 ) -> UserError:
     """Return the error for a missing column; `text` is that of the text, if it is a guess."""
     if header.present is False or header.counted:
         problem = f"no column is given for the {role}; "
         problem += header.reason if header.counted else f"it has no header: {header.reason}"
-        return file.fault(problem, 1, _by_position(head))
+        return file.fault(problem, 1, _by_position(head, need_label=need_label))
     if head.delimited and len(head.names) == 1 and any(sign in head.names[0] for sign in ",;|"):
         problem = f"has no tabs, so one column only, {head.names[0][:40]!r}"
         return file.fault(problem, 1, "if its columns are separated by commas, name the file .csv")
