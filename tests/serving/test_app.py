@@ -25,13 +25,13 @@ from starlette.responses import Response
 
 from bertsmith.core.errors import ConfigError, UserError
 from bertsmith.core.files import FileState
-from bertsmith.serving.config import LimitsConfig
+from bertsmith.serving.config import LimitsConfig, ServeConfig
 from bertsmith.serving.dispatch import gateway
 from bertsmith.serving.dispatch.workers import Listener
 from bertsmith.serving.http import schema
 from bertsmith.serving.http.dialects import service
 from bertsmith.serving.http.dialects.service import Rendered, Service, reply
-from bertsmith.serving.http.limits import Keys, Limits, ResponseSender
+from bertsmith.serving.http.limits import Hosts, Keys, Limits, ResponseSender
 from bertsmith.serving.messages import (
     Batch,
     Cancel,
@@ -44,7 +44,7 @@ from bertsmith.serving.messages import (
 )
 from bertsmith.serving.models.served import ServedModel
 from bertsmith.serving.models.worker import Computing
-from bertsmith.serving.refusals import InvalidRequest, Unauthorized
+from bertsmith.serving.refusals import InvalidRequest, MisdirectedRequest, Unauthorized
 from serving_inline import Rig, facts, running, texts_of
 
 ASKED = {"inputs": ["abc"]}
@@ -1270,6 +1270,7 @@ def test_words_of_a_comment_are_no_keys(tmp_path: Path) -> None:
         ("localhost:8080", "null", False),
         ("localhost:8080", "https://mine.example", True),
         ("localhost:8080", "https://port.example:8443", True),
+        ("localhost:8080", "https://mine.example:8443", True),
         ("localhost:8080", "http://localhost:3000", False),
     ],
 )
@@ -1281,6 +1282,13 @@ def test_only_known_hosts_are_served(host: str, origin: str | None, known: bool)
             assert response.status_code == (200 if known else 421)
 
     run(test)
+
+
+def test_the_name_that_is_listened_on_is_known() -> None:
+    hosts = Hosts(ServeConfig(models=("one",), host="Box.example"))
+    hosts.check("box.example:8080")
+    with pytest.raises(MisdirectedRequest):
+        hosts.check("other.example:8080")
 
 
 @pytest.mark.parametrize("path", ["/embed", "/answer"])
