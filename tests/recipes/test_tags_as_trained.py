@@ -79,6 +79,23 @@ def test_a_model_is_asked_as_it_was_trained(
         predict(PredictConfig(model=outcome.model, file=str(nameless)))
 
 
+def test_texts_that_look_like_columns_are_said_to_be_read_as_words(
+    base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome, _ = learned(tmp_path, base_folder, "columns, stated")
+    texts, one, several = (tmp_path / f"{name}.txt" for name in ("texts", "one", "several"))
+    texts.write_text("word1 good bad\ngood word2 word1\n", encoding="utf-8")
+    one.write_text("7 word1 DET O\n7 good NOUN O\n\n", encoding="utf-8")
+    several.write_text("7 word1 DET O\n7 good NOUN O\n\n" * 2, encoding="utf-8")
+    for file, noted in ((texts, True), (one, False), (several, False)):
+        capsys.readouterr()
+        predict(PredictConfig(model=outcome.model, file=str(file), format="jsonl"))
+        note = " ".join(capsys.readouterr().err.split())
+        assert noted == (
+            f"{file.name} has no empty line: each of its lines is read as a word" in note
+        )
+
+
 def test_columns_that_are_named_count_and_other_files_are_read_as_usual(
     base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from bertsmith.core.errors import ExampleError
@@ -14,8 +15,10 @@ from bertsmith.tasks.config import Reading
 from bertsmith.text.config import USUAL_TAGS, Columns
 from bertsmith.text.examples.formats.conll import is_laid_out
 from bertsmith.text.headers import index_of
-from bertsmith.text.opening import kind_of
+from bertsmith.text.opening import TEXTS, TextFile, kind_of
 from bertsmith.text.tables import DELIMITED, TABLES, Table
+
+_LINES = 50
 
 
 def reading_as_trained(
@@ -29,7 +32,9 @@ def reading_as_trained(
     columns, path = reading.columns, Path(file)
     if trained is None or file == "-":
         return reading
-    reading = _tags_as_trained(reading, trained, path)
+    given, reading = reading.tags, _tags_as_trained(reading, trained, path)
+    if not labelled and reading.tags != given:
+        _warn_of_texts(path, reading)
     trained_columns = _columns_of(trained, columns, labelled=labelled)
     if path.is_dir() or kind_of(path) not in TABLES:
         trained_columns = {}
@@ -115,6 +120,21 @@ def _tags_as_trained(reading: Reading, trained: Preprocessing, path: Path) -> Re
         say(f"{path.name} is not laid out as the file on which the model was trained")
         tags = replace(USUAL_TAGS, scheme=tags.scheme)
     return reading.override(**{f"tags.{key}": value for key, value in tags.to_dict().items()})
+
+
+def _warn_of_texts(path: Path, reading: Reading) -> None:
+    """Say that lines are words, where as in training each is one, and they may be texts as well.
+
+    In columns, empty lines are between sentences.
+    """
+    if reading.tags.layout != "columns" or kind_of(path) not in TEXTS or not path.is_file():
+        return
+    lines = TextFile(path, ExampleError, reading.columns.encoding).lines(escaped=True)
+    if all(text.strip() for _, text in islice(lines, _LINES)):
+        say(
+            f"{path.name} has no empty line: each of its lines is read as a word, as in training; "
+            "if each is a text, give them as standard input (-)"
+        )
 
 
 def _has_column(path: Path, columns: Columns, name: str) -> bool:
