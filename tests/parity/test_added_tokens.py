@@ -95,7 +95,7 @@ def asked(request: pytest.FixtureRequest) -> Transformers:
 def extended(theirs: Transformers, bases: Path, kind: str, folder: Path, **options: object) -> Path:
     """A folder of a kind as transformers saves it with added tokens."""
     given = {"folder": str(bases / kind), "kind": "AutoTokenizer", "to": str(folder)}
-    theirs.ask("save_tokenizer", **given, add=ADDED, add_special=SPECIAL, **options)
+    theirs.ask("save_tokenizer", **given | {"add": ADDED, "add_special": SPECIAL} | options)
     config = json.loads((bases / kind / "config.json").read_text(encoding="utf-8"))
     config["transformers_version"] = theirs.version
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -142,6 +142,29 @@ def test_ids_and_places(asked: Transformers, bases: Path, tmp_path: Path, kind: 
             for number, ours_at, at in zip(ids, spans, places, strict=True):
                 if ours.vocabulary[number] != "▁":
                     assert text[slice(*ours_at)].strip() == text[slice(*at)].strip(), repr(text)
+
+
+@pytest.mark.parametrize("kind", ["cased", "roberta", "prefixed", "xlm"])
+def test_tokens_that_contain_special_tokens_or_the_blanks_of_others(
+    asked: Transformers, bases: Path, tmp_path: Path, kind: str
+) -> None:
+    mask = "[MASK]" if kind == "cased" else "<mask>"
+    added = [
+        {"content": mask * 2, "single_word": True, "normalized": False},
+        {"content": f"x{mask}", "single_word": True, "normalized": True},
+        {"content": "New", "rstrip": True},
+        {"content": "   ", "lstrip": True},
+    ]
+    folder = extended(asked, bases, kind, tmp_path / "extended", add=added, add_special=[])
+    ours = Tokenizer.load(folder)
+    texts = [
+        f"{mask}{mask}x {mask}{mask} {mask}", f"yx{mask} x{mask}", "New   ", "New   York", "   New",
+        "the \t   hand",
+    ]  # fmt: skip
+    expected = asked.ask("spans", folder=str(folder), kind="AutoTokenizer", texts=texts)
+    for text, (ids, _) in zip(texts, expected, strict=True):
+        assert ours.encode([text])[0].tolist() == ids, repr(text)
+        assert ours.encode_spans(text).ids.tolist() == ids, repr(text)
 
 
 @pytest.mark.parametrize("kind", ["bert", "cased", "roberta", "prefixed"])

@@ -154,7 +154,9 @@ class Finder:
                 end = _end_of_blanks(text, end)
             if position < start:
                 yield Part(position, start, None)
-            yield Part(max(position, start), end, self._ids[token.piece])
+            # its blanks may all belong to the token before, which leaves nothing of it
+            if start < end:
+                yield Part(start, end, self._ids[token.piece])
             position = end
         if position < len(text):
             yield Part(position, len(text), None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -274,7 +274,7 @@ class ByteText:
             return self._words.ids(text)
         return chain.from_iterable(
             self._words.ids(self._prefixed(text[start:end])) if special is None else [(special,)]
-            for start, end, special in self._specials.parts(text)
+            for start, end, special in self._parts(text)
         )
 
     def spans(self, text: str, *, specials_in_text: bool) -> Iterator[TextRun]:
@@ -282,7 +282,7 @@ class ByteText:
         each_part = self._rules.prefix_parts and specials_in_text
         added = self._lacks_blank(text) and not each_part
         whole = " " + text if added else text
-        parts = self._specials.parts(whole) if specials_in_text else [Part(0, len(whole), None)]
+        parts = self._parts(whole) if specials_in_text else [Part(0, len(whole), None)]
         for start, end, special in parts:
             if special is not None:
                 yield TextRun(start - added, (special,), (0,), (end - start,))
@@ -291,6 +291,13 @@ class ByteText:
             for run in self._words.spans(part, offset=end - added - len(part)):
                 own_blank = self._rules.prefix_blank and not (each_part or added or run.offset)
                 yield _with_blank(run) if own_blank else run
+
+    def _parts(self, text: str) -> Iterable[Part]:
+        """Return the special tokens of a text and the parts between them."""
+        if self._rules.added is None:
+            return self._specials.parts(text)
+        # they are added ones, which were found before where they count
+        return [Part(0, len(text), None)] if text else []
 
     def _prefixed(self, part: str) -> str:
         """Return a part between special tokens, with a blank prepended if each needs one."""

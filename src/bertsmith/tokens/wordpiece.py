@@ -341,7 +341,8 @@ class AddedWordPieceText(WordPieceText):
         """Yield the ids of a text, in parts, independent of its context."""
         normalised = self._rules.normalised(text)
         if not self._finder.matches(normalised):
-            yield from super().ids(text, specials_in_text=specials_in_text, inside=inside)
+            # special tokens are added ones, which were found before where they count
+            yield from super().ids(text, specials_in_text=False, inside=inside)
             return
         for start, end, number in self._finder.parts(normalised, specials_in_text):
             if number is not None:
@@ -352,7 +353,7 @@ class AddedWordPieceText(WordPieceText):
     def spans(self, text: str, *, specials_in_text: bool) -> Iterator[TextRun]:
         """Yield the ids with the positions of the pieces."""
         if not self._finder.matches(self._rules.normalised(text)):
-            yield from super().spans(text, specials_in_text=specials_in_text)
+            yield from super().spans(text, specials_in_text=False)
             return
         characters = _bare(self._rules, _cleaned(self._rules, text))
         for start, end, number in self._finder.parts(_text(characters), specials_in_text):
