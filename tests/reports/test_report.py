@@ -18,6 +18,7 @@ from sklearn.metrics import precision_score, recall_score
 from bertsmith.core.errors import DiskError, MissingExtra
 from bertsmith.evaluation.metrics import confusion_counts
 from bertsmith.reports.curves import curves_svg, in_words, smoothed, thinned
+from bertsmith.reports.drawing import grouped_bars, layer_lines
 from bertsmith.reports.page import Report, confusion_html
 from browsing.chromium import Page as Tab
 from browsing.chromium import Pipes, browser
@@ -146,6 +147,18 @@ def test_two_drawings_do_not_share_names() -> None:
     names = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(names) == len(set(names))
     assert "%" in page.words
+
+
+def test_axes_write_shares_as_texts_do() -> None:
+    """The sign of per cent has a space before it (ISO 80000-1), in text and figures alike."""
+    series = {"accuracy": [(1.0, 0.043), (2.0, 0.051)]}
+    svg = curves_svg(series, name="a", x_label="step", y_label="accuracy", percent=True)
+    bars = grouped_bars("b", ["x"], {"first": [0.25]}, "share").svg
+    lines = layer_lines("c", {"first": [0.2, 0.4]}, y_label="share", percent=True).svg
+    for figure in (svg, bars, lines):
+        shown = re.findall(r">([\d.]+[^<\d]*%)<", figure)
+        assert len(shown) > 2
+        assert all(re.fullmatch(r"[\d.]+ %", text) for text in shown)
 
 
 def test_curves_of_any_length() -> None:

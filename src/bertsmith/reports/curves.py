@@ -68,7 +68,7 @@ def curves_svg(
     require_matplotlib()
     import matplotlib as mpl
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     with mpl.rc_context(STYLE):
         rows = math.ceil(len(series) / LEGEND_COLUMNS) if len(series) > 1 else 0
@@ -105,7 +105,7 @@ def curves_svg(
             (left / width, 0.55 / height, 1 - (left + 0.1) / width, 1 - (0.55 + top) / height)
         )
         if percent:
-            axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
+            axes.yaxis.set_major_formatter(percent_labels())
         if len(series) > 1:
             figure.legend(loc="upper left", ncols=LEGEND_COLUMNS)
         return svg_of_page(figure, name)
@@ -127,6 +127,13 @@ def svg_of_page(figure: Any, name: str) -> str:  # noqa: ANN401
     for colour, variable in _VARIABLES.items():
         svg = svg.replace(colour, f"var({variable})")
     return svg[svg.index("<svg") :].strip()
+
+
+def percent_labels() -> Any:  # noqa: ANN401
+    """Return how the ticks of an axis of shares, 0 to 1, are labelled: as in text, ``4.5 %``."""
+    from matplotlib.ticker import PercentFormatter
+
+    return PercentFormatter(xmax=1, symbol=" %")
 
 
 def shown_label(text: str) -> str:

@@ -16,6 +16,7 @@ from bertsmith.reports.curves import (
     COLOURS,
     SOFT,
     STYLE,
+    percent_labels,
     require_matplotlib,
     shown_label,
     svg_of_page,
@@ -144,9 +145,7 @@ def grouped_bars(
         axes.set_xlim(0, 1.05)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(x_label)
-        from matplotlib.ticker import PercentFormatter
-
-        axes.xaxis.set_major_formatter(PercentFormatter(xmax=1))
+        axes.xaxis.set_major_formatter(percent_labels())
         figure.legend(loc="outside upper left", ncols=3, fontsize=9)
         return finished(name)
 
@@ -229,6 +228,4 @@ def use_map(name: str, points: Values, clusters: NDArray[np.int64]) -> Drawing:
 
 
 def _percent(axes: Any) -> None:  # noqa: ANN401
-    from matplotlib.ticker import PercentFormatter
-
-    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
+    axes.yaxis.set_major_formatter(percent_labels())
