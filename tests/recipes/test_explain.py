@@ -22,6 +22,7 @@ from bertsmith.tasks.regression import NUMBER
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
 from bounds import close_to_transformers
+from families import MODELS, TOKENIZERS, varied
 
 METHODS: tuple[Attributing, ...] = (
     "integrated-gradients",
@@ -143,6 +144,32 @@ def test_gradients_are_integrated_from_the_baseline_that_is_chosen(
     side = "above" if whole[label] >= empty[label] else "below"
     text = f"{side} that of a text of {'masks' if baseline == 'mask' else 'padding'}; the shares"
     assert text in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("baseline", ["mask", "pad"])
+def test_the_padding_that_a_text_contains_is_no_position_of_a_roberta(
+    tmp_path: Path, baseline: Baseline
+) -> None:
+    ours = varied(MODELS["roberta-class"])
+    save_model(tmp_path / "model", ours, TOKENIZERS["roberta"])
+    theirs = transformers.RobertaForSequenceClassification.from_pretrained(tmp_path / "model")
+    text, tokenizer = "word3 [PAD] word4 word5", TOKENIZERS["roberta"]
+    model = bertsmith.load(tmp_path / "model", device="cpu", precision="fp32")
+    (found,) = model.explain([text], baseline=baseline)["explanations"]
+    (pieces,) = tokenizer.encode([text])
+    neutral = tokenizer.mask_id if baseline == "mask" else tokenizer.pad_id
+    ids = torch.tensor([[0, *pieces.tolist(), 2], [0, *[neutral] * len(pieces), 2]])
+    assert tokenizer.pad_id in ids[0]
+    counted = ids[0] != tokenizer.pad_id
+    positions = torch.where(counted, counted.cumsum(0) + tokenizer.pad_id, tokenizer.pad_id)
+    with torch.no_grad():
+        whole, empty = theirs.eval()(ids, position_ids=positions.expand(2, -1)).logits
+        alone = theirs(ids[:1]).logits[0]
+    close_to_transformers(whole, alone)
+    label = int(whole.argmax())
+    own = found["methods"]["integrated-gradients"]
+    close_to_transformers(own["difference"], float(whole[label] - empty[label]))
+    assert sum(own["shares"]) == pytest.approx(own["difference"], abs=1e-3 + 1e-4)
 
 
 @pytest.mark.parametrize(
