@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import re
 import subprocess
 import sys
 import tomllib
@@ -170,6 +171,21 @@ def test_pins_fit_the_ranges_of_the_project() -> None:
     # no local build, no address: the file has to hold for whoever installs
     assert [pin for pin in pins if pin.count("==") != 1 or set(pin) & set("+/@ ")] == []
     assert len({pin.partition("==")[0].lower() for pin in pins}) == len(pins)
+
+
+def test_what_every_installation_brings_is_imported() -> None:
+    """A package that only tests need may have no build for a user's Python."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = re.compile(r"^ *(?:import|from) (\w+)", re.MULTILINE)
+    imported = {name for file in FILES for name in named.findall(file.read_text(encoding="utf-8"))}
+    distributions = metadata.packages_distributions()
+    brought = {_normal(each) for name in imported for each in distributions.get(name, ())}
+    required = {_normal(re.split(r"[<>=!~;\[ ]", each)[0]) for each in project["dependencies"]}
+    assert required - brought == set()
+
+
+def _normal(name: str) -> str:
+    return name.replace("-", "_").lower()
 
 
 def test_shapes_are_checked_in_tests() -> None:
