@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,3 +129,33 @@ def test_fifty_kills(
         check_same(run, whole)
     with capsys.disabled():
         print(f"\n{workers} workers, {kills} kills over {number} runs: {met}")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_while_it_changes_between_threads_and_replicas(
+    alive: Trainee, tmp_path: Path, seed: int
+) -> None:
+    """Every step is computed as the folder says, whatever was computed and lost before."""
+    chance = random.Random(seed)
+    run, kills, status = Run(tmp_path / "run", STEPS), 0, KILLED
+    while status == KILLED:
+        moment = chance.choice([*MOMENTS]) if kills < 15 else ""
+        number = chance.randint(1, 4 * MOMENTS.get(moment, 1))
+        ended = alive.live(run, changes="chance", moment=moment, number=number)
+        assert ended.alone
+        status = ended.status
+        kills += status == KILLED
+    assert status == 0
+    changes = RunFolder(run.folder).parallelism_changes()
+    steps = [step for step, _ in changes]
+    assert len(steps) >= 3
+    assert steps == sorted(set(steps))
+    again = Run(tmp_path / "again", STEPS)
+    shutil.copytree(run.folder, again.folder)
+    shutil.rmtree(again.folder / "checkpoints")
+    (again.folder / "log.jsonl").unlink()
+    assert alive.live(again, changes="none").status == 0
+    assert RunFolder(again.folder).parallelism_changes() == changes
+    names = ("weights.safetensors", "optimiser.safetensors")
+    assert [again.hashes()[name] for name in names] == [run.hashes()[name] for name in names]

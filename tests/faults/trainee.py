@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import random
 import signal
 import sys
 import tempfile
@@ -37,8 +39,8 @@ from bertsmith.objectives.objective import Losses
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain import report
 from bertsmith.store.store import TokenStore
-from bertsmith.training import checkpoints, loop, state
-from bertsmith.training.config import Budget, FitConfig, OptimiserConfig
+from bertsmith.training import checkpoints, local, loop, parallelism, state
+from bertsmith.training.config import Budget, FitConfig, OptimiserConfig, Parallelism
 from bertsmith.training.peak import Peak
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Timing
@@ -113,6 +115,25 @@ def make_up_peak() -> None:
     setattr(loop, "matrix_peak", lambda *_, **__: peak)  # noqa: B010
 
 
+def change_often(by: str) -> None:
+    """Have a life try its alternative after every step, and adopt it by chance; or never try it.
+
+    Replicas are computed by this process alone, as several would.
+    """
+    chance, tried = random.Random(os.getpid()), parallelism.GradientComputer._try
+
+    def tried_by_chance(*given: Any) -> float:  # noqa: ANN401
+        tried(*given)
+        return chance.choice([0.0, 0.0, math.inf])
+
+    share = math.inf if by == "chance" else 0.0
+    names = dict.fromkeys(("TRIAL_SHARE", "_UNCHANGED_SHARE"), share) | {"_RECENT": 1}
+    for name, value in names.items():
+        setattr(parallelism, name, value)
+    setattr(parallelism.GradientComputer, "_try", tried_by_chance)  # noqa: B010
+    setattr(local, "usable_processors", lambda: 1)  # noqa: B010
+
+
 class Diary:
     """What a life came to, in a file: where it began, what the model was shown, what was saved."""
 
@@ -153,6 +174,8 @@ def live(life: dict[str, Any]) -> None:
     diary = Diary(Path(life["diary"]))
     set_traps(passing)
     make_up_peak()
+    if "changes" in life:
+        change_often(life["changes"])
     time_passing = MadeUpTime(batches_a_step=2)
     diary.keep()
     torch.manual_seed(os.getpid())
@@ -175,6 +198,7 @@ def live(life: dict[str, Any]) -> None:
         spike=10.0,
         checkpoint_minutes=(INTERVAL - 0.5) / 60,
         measurements=4,
+        alternative=Parallelism(threads=1, replicas=3) if "changes" in life else None,
         workers=life.get("workers", 0),
     )
 
