@@ -136,7 +136,7 @@ def test_a_folder_of_sentence_transformers_arrives_whole(
 def test_what_the_user_wrote_stays(writer: FakeHub, model: Path) -> None:
     written = (
         "---\n# mine\nlicense: 'mit'   # see LICENSE\ntags: [chemie]\nlanguage:\n"
-        "pipeline_tag: feature-extraction\nwidget:\n- text: ä\n---\nMy *own* words\n\n---\nmore\n"
+        "pipeline_tag: feature-extraction\nwidget:\n- text: ä\n  language: de\n---\nMy *own* words\n\n---\nmore\n"
     )
     (model / "README.md").write_text(written, encoding="utf-8")
     push(model, "owner/name", language=("de", "en"))
@@ -149,7 +149,7 @@ def test_what_the_user_wrote_stays(writer: FakeHub, model: Path) -> None:
         "license": "mit",
         "tags": ["chemie"],
         "pipeline_tag": "feature-extraction",
-        "widget": [{"text": "ä"}],
+        "widget": [{"text": "ä", "language": "de"}],
         "language": ["de", "en"],
         "library_name": "transformers",
     }

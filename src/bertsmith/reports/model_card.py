@@ -11,7 +11,7 @@ Existing metadata is kept verbatim; only missing keys are added.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -156,13 +156,27 @@ def with_head(card: str, more: Head, where: Path) -> str:
     match = _HEAD.match(card)
     if match is None:
         return f"{written(missing)}{card}"
-    empty = {key for key in missing if key in head}
+    empty = _lines_of(missing, match["head"])
     other_lines = "".join(
         line
-        for line in match["head"].splitlines(keepends=True)
-        if line.partition(":")[0].strip() not in empty
+        for number, line in enumerate(match["head"].splitlines(keepends=True))
+        if number not in empty
     )
     return f"---\n{other_lines}{_yaml(missing)}---\n{card[match.end() :]}"
+
+
+def _lines_of(keys: Collection[str], head: str) -> set[int]:
+    """Return the numbers of the lines, from 0, of keys of metadata, not of those inside values."""
+    import yaml
+
+    node = yaml.compose(head, yaml.SafeLoader)
+    pairs = () if node is None else node.value
+    return {
+        line
+        for key, value in pairs
+        if key.value in keys
+        for line in range(key.start_mark.line, value.end_mark.line + 1)
+    }
 
 
 def _yaml(head: Head) -> str:
