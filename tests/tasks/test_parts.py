@@ -215,6 +215,18 @@ def test_the_doubt_takes_the_least_score_of_no_answer_among_the_windows() -> Non
         assert doubt == pytest.approx(2 - best, abs=1e-6)
 
 
+def test_of_two_places_of_a_text_the_better_one_is_the_answer() -> None:
+    row = replace(ZEAL, context="word1 word2 word1")
+    encoded = encode_questions(TOKENIZER, [row], ReadingLimits(longest=24))
+    (windows,) = encoded.sidecar
+    logits = np.zeros((len(encoded.ids[0]), 2), np.float32)
+    logits[windows.offset], logits[windows.offset + 2] = 6, 7
+    best = SPAN.answers.decode(row, windows, [logits], ()).best
+    assert (best[0].text, best[0].start, best[0].end) == ("word1", 12, 17)
+    assert [one.text for one in best].count("word1") == 1
+    assert best[0].probability == max(one.probability for one in best)
+
+
 def test_an_answer_ends_after_the_marks_on_its_last_letter() -> None:
     """Marks that the tokenizer drops were cut off: decomposed, "word1" with an accent lost it."""
     accented = "word1\u0301\u0323"
