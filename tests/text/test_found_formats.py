@@ -249,6 +249,7 @@ def test_answers_that_cannot_be_read(tmp_path: Path, answers: str) -> None:
         ("[1 2 -3.5e2]", [1, 2, -350.0]),
         ("('a', None, True, nan)", ["a", None, True, None]),
         ("array(['x'], dtype='<U3')", ["x"]),
+        ("[np.str_('x'), np.int64(-3), np.float64(0.5), np.True_]", ["x", -3, 0.5, True]),
         (r"['it\'s', 'a\nb', 'caf\xe9']", ["it's", "a\nb", "caf\u00e9"]),
         ('{"a": [1]}', {"a": [1]}),
     ],

@@ -20,7 +20,10 @@ _WORD = re.compile(r"[A-Za-z_][\w.]*|-?\d[\d_]{0,30}\.?\d{0,30}(?:[eE][+-]?\d{1,
 _CONSTANTS = {
     **{"None": None, "null": None, "nan": None, "NaN": None},
     **{"True": True, "true": True, "False": False, "false": False},
+    **{"np.True_": True, "np.False_": False, "np.nan": None},
 }
+# Python's lists of numpy's values have these since numpy 2
+_BRACKETED = re.compile(r"array|np\.(?:array|str_|u?int\d+|float\d+)")
 _TYPE = re.compile(r"\s*,?\s*(?:dtype|shape)=(?:\w+|'[^']*'|\([^)]*\))")
 
 
@@ -63,7 +66,7 @@ def _value(text: str, at: int, depth: int) -> tuple[object, int]:
     word = _WORD.match(text, at)
     if word is None:
         raise ValueError(f"not a list or object: {text[at : at + 20]!r}")
-    if word[0] in ("array", "np.array") and text[word.end() : word.end() + 1] == "(":
+    if _BRACKETED.fullmatch(word[0]) and text[word.end() : word.end() + 1] == "(":
         return _array(text, word.end() + 1, depth)
     if word[0] in _CONSTANTS:
         return _CONSTANTS[word[0]], word.end()
@@ -79,7 +82,7 @@ def _array(text: str, at: int, depth: int) -> tuple[object, int]:
         at = match.end()
     at = _after_space(text, at)
     if text[at : at + 1] != ")":
-        raise ValueError("an array that is not closed")
+        raise ValueError("an array or value that is not closed")
     return value, at + 1
 
 
