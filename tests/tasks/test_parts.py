@@ -126,6 +126,20 @@ def test_the_threshold_that_is_kept_decides_as_the_best_and_is_no_doubt(seed: in
     assert np.abs(doubts - kept).min() > 1e-3
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_no_threshold_is_better_where_doubts_are_equal(seed: int) -> None:
+    """The official script answers some of those that are equally doubtful, which nobody can do."""
+    random = np.random.default_rng(100 + seed)
+    rows = int(random.integers(2, 12))
+    possible = random.random(rows) < 0.5
+    f1 = possible * random.random(rows)
+    evidence = np.column_stack([f1 == 1, f1, random.choice([-1.0, 0.0, 3.0], rows), possible])
+    thresholds = (-2.0, -1.0, 0.0, 3.0)
+    most = max(float(with_threshold(evidence, one)[:, 1].mean()) for one in thresholds)
+    found = with_threshold(evidence, best_threshold(evidence))[:, 1].mean()
+    assert found == pytest.approx(most)
+
+
 def test_where_silence_is_best_the_threshold_is_below_every_doubt() -> None:
     # answered with much confidence, and nothing was to be answered
     evidence = np.array([(0, 0, -3, 0), (0, 0, -1, 0), (0, 0, 2, 0), (1, 1, -0.5, 1)], float)
