@@ -461,6 +461,26 @@ def test_a_decision_about_accents_goes_with_the_vocabulary(
     assert "मीठी" in kept.decode(store.read(0, store.tokens).tolist())
 
 
+@pytest.mark.parametrize(("kind", "effect"), [("wordpiece", "drops"), ("unigram", "reads as")])
+def test_zero_width_spaces_between_words_are_warned_of(
+    kind: KindName, effect: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Khmer divides words by them; BERT's rules drop them, and whole clauses become one word."""
+    path = tmp_path / "a.txt"
+    path.write_text("មិន\u200bអាច\u200bបង្កើត យក\u200bធាតុ\u200bមួយ\u200bចេញ\n\n" * 9, "utf-8")
+    learned = learn_vocabulary([str(path)], out=tmp_path / "v", kind=kind, size=300)
+    (warning,) = [line for line in said(capsys) if "zero-width" in line]
+    assert effect in warning
+    assert warning.startswith("warning: 71.4 % of the words end at a zero-")
+    assert r"write blanks in their place: sed 's/\xe2\x80\x8b/ /g'" in warning
+    dropped, blank = learned.encode(["យក\u200bធាតុ", "យក ធាតុ"])
+    assert not np.array_equal(dropped, blank)
+    # a few, as web pages have them, are no reason
+    path.write_text(f"{'យក ធាតុ មួយ ' * 9}\u200bចេញ\n\n" * 9, "utf-8")
+    learn_vocabulary([str(path)], out=tmp_path / "w", kind=kind, size=300)
+    assert not [line for line in said(capsys) if "zero-width" in line]
+
+
 @pytest.mark.parametrize(
     ("kind", "form", "cased", "warned"),
     [

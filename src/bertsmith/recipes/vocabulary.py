@@ -86,6 +86,8 @@ _FIT_PARAGRAPHS = 2000
 _FIT_CHARACTERS = 2000
 _MANY_DECOMPOSED = 0.01
 _DECOMPOSED = 50  # paragraphs that are compared with their composed form
+_ZERO_WIDTH = "\N{ZERO WIDTH SPACE}"
+_MANY_ZERO_WIDTH = 0.05  # web pages have a few, where a line may be broken
 _SHOWN_WORDS = 5
 _ALPHABET_SHARE = 0.5  # an alphabet that takes more leaves too little for pieces
 _STRIP: dict[StripAccents, bool | None] = {"auto": None, "yes": True, "no": False}
@@ -147,6 +149,7 @@ def learn_from(
         notes.append(watched.alphabet.warning(unknown))
     notes.append(left_out_note(watched.forgotten_share))
     notes.append(_warn_of_decomposed(tokenizer, sample.texts))
+    notes.append(_warn_of_zero_width(tokenizer, sample.texts))
     return LearnedVocabulary(
         tokenizer=tokenizer,
         fit=measure_fit(tokenizer, sample.texts),
@@ -275,6 +278,23 @@ def _warn_of_decomposed(tokenizer: Tokenizer, texts: Sequence[str]) -> str:
         f"warning: {100 * share:.1f} % of the paragraphs are not in Unicode's composed form (NFC): "
         f"letters in parts, as from Macs and PDFs, or marks in another order, which {reads} reads "
         "as others; compose all texts: uconv -x nfc"
+    )
+
+
+def _warn_of_zero_width(tokenizer: Tokenizer, texts: Sequence[str]) -> str:
+    """Return a warning if zero-width spaces divide words, as in Khmer, which no kind reads so."""
+    spaces = sum(text.count(_ZERO_WIDTH) for text in texts)
+    words = spaces + sum(len(text.split()) for text in texts)
+    share = spaces / max(1, words)
+    if share < _MANY_ZERO_WIDTH:
+        return ""
+    if isinstance(tokenizer.rules, BasicRules):
+        effect = "WordPiece drops, as BERT does, so that it joins these words"
+    else:
+        effect = "this kind of vocabulary reads as characters of their own"
+    return (
+        f"warning: {100 * share:.1f} % of the words end at a zero-width space (U+200B), which "
+        f"{effect}; write blanks in their place: sed 's/\\xe2\\x80\\x8b/ /g'"
     )
 
 
