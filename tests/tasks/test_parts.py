@@ -140,6 +140,16 @@ def test_no_threshold_is_better_where_doubts_are_equal(seed: int) -> None:
     assert found == pytest.approx(most)
 
 
+def test_the_threshold_that_is_kept_lies_midway_between_two_doubts() -> None:
+    """Close to a doubt, the products of bf16 would decide whether its question is answered."""
+    evidence = np.array([(1, 1, -24, 1), (1, 1, -26, 1), (0, 0, 20, 0), (0, 0, 22, 0)], float)
+    assert best_threshold(evidence) == -24
+    assert kept_threshold(evidence) == -2
+    # a context without any tokens has no answer, and says nothing about others
+    evidence[2:, 2] = 1e9
+    assert -24 < kept_threshold(evidence) < -23
+
+
 def test_where_silence_is_best_the_threshold_is_below_every_doubt() -> None:
     # answered with much confidence, and nothing was to be answered
     evidence = np.array([(0, 0, -3, 0), (0, 0, -1, 0), (0, 0, 2, 0), (1, 1, -0.5, 1)], float)

@@ -263,7 +263,7 @@ def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # n
     best = [_json(span) for span in answer.best[:top]]
     silent = not best or (tuned.no_answer is not None and answer.doubt > tuned.no_answer)
     first = {"answer": "", "start": 0, "end": 0, "probability": 0.0} if silent else best[0]
-    return {**first, "doubt": round(min(answer.doubt, 1e9), 6), "n_best": best}
+    return {**first, "doubt": round(min(answer.doubt, _NO_SPAN), 6), "n_best": best}
 
 
 def _json(answer: Answer) -> dict[str, Any]:
@@ -344,19 +344,21 @@ def best_threshold(evidence: Evidence) -> float:
 
 # of a threshold from the doubt beyond which there is none
 _MARGIN = 0.01
+# the doubt of a context that holds no span
+_NO_SPAN = 1e9
 
 
 def kept_threshold(evidence: Evidence) -> float:
     """Return a threshold that decides as the best one does, and lies between the doubts.
 
     The best one is a doubt itself; rounding, which depends on processor and precision, would decide
-    whether that question is answered.
+    whether that question is answered. So it lies midway to the next one.
     """
     best, doubts = best_threshold(evidence), evidence[:, 2]
     if best < doubts.min():
         return float(min(best, doubts.min() - _MARGIN))
-    above = doubts[doubts > best].min(initial=best + 2 * _MARGIN)
-    return float(best + above) / 2
+    above = doubts[(doubts > best) & (doubts < _NO_SPAN)]
+    return float(best + above.min()) / 2 if len(above) else float(best) + _MARGIN
 
 
 def _evidence(rows: Sequence[Question], answers: Sequence[Any], labels: Labels) -> Evidence:
@@ -368,7 +370,7 @@ def _evidence(rows: Sequence[Question], answers: Sequence[Any], labels: Labels) 
     evidence = []
     for row, answer in zip(rows, answers, strict=True):
         exact, f1 = score([gold.text for gold in row.answers], answer.text)
-        evidence.append((exact, f1, min(answer.doubt, 1e9), float(bool(row.answers))))
+        evidence.append((exact, f1, min(answer.doubt, _NO_SPAN), float(bool(row.answers))))
     return np.array(evidence, np.float64)
 
 
