@@ -136,7 +136,8 @@ def test_a_folder_of_sentence_transformers_arrives_whole(
 def test_what_the_user_wrote_stays(writer: FakeHub, model: Path) -> None:
     written = (
         "---\n# mine\nlicense: 'mit'   # see LICENSE\ntags: [chemie]\nlanguage:\n"
-        "pipeline_tag: feature-extraction\nwidget:\n- text: ä\n  language: de\n---\nMy *own* words\n\n---\nmore\n"
+        "pipeline_tag: feature-extraction\nwidget:\n- text: ä\n  language: de\n---\n"
+        "My *own* words\n\n---\nmore\n"
     )
     (model / "README.md").write_text(written, encoding="utf-8")
     push(model, "owner/name", language=("de", "en"))
