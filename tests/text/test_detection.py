@@ -81,6 +81,15 @@ def test_tasks(tmp_path: Path, name: str, text: str, task: str, reason: str) -> 
     assert found.glue == {"R": "RTE", "m": "MNLI"}.get(name[0])
 
 
+@pytest.mark.parametrize("name", ["topics", "Genres", "categories", "emotions"])
+def test_labels_are_found_under_names_in_the_plural(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "a.csv"
+    rows = [f'text {n},"{("late", "late, rude", "rude")[n % 3]}"' for n in range(12)]
+    path.write_text(table(f"text,{name}", *rows))
+    found = recognise(path)
+    assert (found.task, name in found.reason) == ("multi-label", True)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [

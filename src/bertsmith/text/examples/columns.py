@@ -48,7 +48,7 @@ FIRSTS = (*TEXTS, *(first for first, _ in PAIRS))
 LABELS = (
     *("label", "labels", "gold_label", "class", "category", "target", "sentiment", "intent"),
     *("topic", "polarity", "is_duplicate", "quality", "stars", "rating", "score", "answer", "y"),
-    *("relevance", "rel", "grade"),
+    *("topics", "genres", "categories", "emotions", "relevance", "rel", "grade"),
 )
 GROUPS = ("query_id", "qid", "query-id", "topic_id", "group")
 USUAL_NAMES = frozenset(
