@@ -364,6 +364,24 @@ def test_what_cannot_be_prepared_leaves_nothing(corpus: Path, vocab: Path, tmp_p
         prepare([str(corpus)], vocab=vocab, out=out, workers=1)
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_a_store_is_made_where_a_link_leads(
+    corpus: Path, vocab: Path, tmp_path: Path, there: bool
+) -> None:
+    """Stores are large, and disks for them are linked."""
+    disk, out = tmp_path / "disk", tmp_path / "store"
+    disk.mkdir()
+    if there:
+        (disk / "store").mkdir()
+    out.symlink_to(disk / "store")
+    store = prepare([str(corpus)], vocab=vocab, out=out, workers=1)
+    assert out.is_symlink()
+    assert os.listdir(disk) == ["store"]
+    assert TokenStore(out).tokens == store.tokens
+    with pytest.raises(StoreError, match="exists already"):
+        prepare([str(corpus)], vocab=vocab, out=out, workers=1)
+
+
 @pytest.mark.parametrize("verb", ["vocab learn", "prepare"])
 def test_a_corpus_that_shrinks_leaves_nothing(
     verb: str, corpus: Path, vocab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

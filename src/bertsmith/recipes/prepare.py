@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
+from bertsmith.core.files import followed
 from bertsmith.core.log import progress, say, short_number
 from bertsmith.core.printable import counted, fitted, printable, shell_word
 from bertsmith.core.processors import usable_processors
@@ -68,7 +69,8 @@ def dry_run(config: PrepareConfig) -> Corpus:
         require_ray()
     tokenizer = Tokenizer.load(model_folder(config.vocab, "vocabulary"))
     corpus = open_corpus(config.text)
-    check_preparing(corpus, tokenizer, config.out, held_out=config.held_out, fresh=config.fresh)
+    out = followed(config.out)
+    check_preparing(corpus, tokenizer, out, held_out=config.held_out, fresh=config.fresh)
     print_corpus(corpus, tokenizer)
     say("dry run: nothing was written")
     return corpus
@@ -140,7 +142,7 @@ def prepare(config: PrepareConfig) -> TokenStore:
     An interrupted call leaves `out`.partial, from which the same call resumes; with `fresh` it
     starts again.
     """
-    out = config.out
+    out = followed(config.out)
     folder = model_folder(config.vocab, "vocabulary")
     tokenizer = Tokenizer.load(folder)
     opened = open_corpus(config.text)
@@ -175,7 +177,7 @@ def prepare(config: PrepareConfig) -> TokenStore:
     pairs = " --sequences within_documents" if single else ""
     # the vocabulary of a model is given in order to train that model further
     further = f" --from {shell_word(config.vocab)}" if (folder / "config.json").is_file() else ""
-    say(f"next: bertsmith pretrain {shell_word(out)}{further} --out run --minutes 30{pairs}")
+    say(f"next: bertsmith pretrain {shell_word(config.out)}{further} --out run --minutes 30{pairs}")
     return store
 
 
