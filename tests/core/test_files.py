@@ -21,6 +21,7 @@ from bertsmith.core.files import (
     check_not_read,
     commit,
     committed,
+    created_folder,
     file_hash,
     name_is_taken,
     open_regular,
@@ -305,6 +306,18 @@ def test_the_working_folder_makes_way_for_nothing(
     assert name_is_taken(tmp_path)
     assert not name_is_taken(Path("empty"))
     assert not name_is_taken(Path("new"))
+
+
+def test_a_folder_is_made_where_a_link_leads(tmp_path: Path) -> None:
+    for name in ("kept", "empty"):
+        (tmp_path / name).symlink_to(Path("disk") / name)
+    with created_folder(tmp_path / "kept"):
+        (tmp_path / "kept" / "file").touch()
+    with created_folder(tmp_path / "empty"):
+        pass
+    assert os.listdir(tmp_path / "disk") == ["kept"]
+    assert os.listdir(tmp_path / "disk" / "kept") == ["file"]
+    assert (tmp_path / "empty").is_symlink()
 
 
 def test_links_that_form_a_loop_are_no_bug(tmp_path: Path) -> None:

@@ -229,7 +229,11 @@ def writing(where: str | Path, *, then: str = "") -> Iterator[None]:
 
 @contextmanager
 def created_folder(folder: Path) -> Iterator[None]:
-    """Yield a folder to write in, made with all above it; of those made, empty ones are removed."""
+    """Yield a folder to write in, made with all above it; of those made, empty ones are removed.
+
+    Where its name is a link, that is the folder that the link leads to.
+    """
+    folder = followed(folder)
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         with writing(folder):

@@ -24,7 +24,13 @@ from typing import Any
 import numpy as np
 
 from bertsmith.core.errors import ConfigError, ExampleError, RunFolderError
-from bertsmith.core.files import created_folder, read_json, replaced_file, write_json
+from bertsmith.core.files import (
+    created_folder,
+    followed,
+    read_json,
+    replaced_file,
+    write_json,
+)
 from bertsmith.core.log import Table, console, say
 from bertsmith.core.ownership import claimed_output
 from bertsmith.core.printable import counted
@@ -288,7 +294,7 @@ def _write_results(
         shown = ", ".join(f"{score} {_formatted(value)}" for score, value in scores[name].items())
         say(f"{name:>8}: {shown}")
     say(NOTE)
-    out.mkdir(parents=True, exist_ok=True)
+    followed(out).mkdir(parents=True, exist_ok=True)
     (out / "table.md").write_text(f"{markdown(rows)}\n{NOTE}\n", encoding="utf-8")
     figures: dict[str, Any] = {
         name: {score: {"mean": mean, "spread": spread} for score, (mean, spread) in values.items()}

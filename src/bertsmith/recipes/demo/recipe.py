@@ -22,7 +22,7 @@ import torch
 
 from bertsmith.batches.config import MaskingConfig, SampleConfig
 from bertsmith.core.errors import RunFolderError
-from bertsmith.core.files import name_is_taken, write_json
+from bertsmith.core.files import followed, name_is_taken, write_json
 from bertsmith.core.log import console, progress, say, short_number, table_of
 from bertsmith.core.ownership import claimed_output
 from bertsmith.core.pool import process_pool
@@ -150,7 +150,7 @@ def _clear(out: Path) -> None:
             )
         for name in ("store", "pretraining"):
             shutil.rmtree(out / name, ignore_errors=True)
-    out.mkdir(parents=True, exist_ok=True)
+    followed(out).mkdir(parents=True, exist_ok=True)
     write_json(out / MARKER, {})
 
 
