@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import shtab
 
 from bertsmith.cli.command import Shell, completion_script
 from bertsmith.cli.commands import COMMANDS
@@ -84,6 +86,15 @@ def test_shells_can_read_their_script(shell: Shell) -> None:
     assert "slanted" in script
     if shutil.which(shell):
         subprocess.run([shell, "-n"], input=script, text=True, check=True)
+
+
+def test_help_is_such_as_every_python_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From Python 3.14, argparse formats help as soon as it is given; format_help always did."""
+    parsers: list[argparse.ArgumentParser] = []
+    monkeypatch.setattr(shtab, "complete", lambda parser, shell: parsers.append(parser) or shell)
+    completion_script("bash", COMMANDS)
+    shown = " ".join(parsers[0].format_help().split())
+    assert "with 95 % intervals" in shown
 
 
 def test_the_verb_prints_it_without_torch() -> None:

@@ -315,7 +315,7 @@ def _print_help(name: str, command: Command, arguments: Sequence[str]) -> None:
     actions = _add_options(parser, options)
     for option in options:
         note = _note(option, defaults.get(option.name, option.default))
-        actions[option.name].help = (option.explanation + note).replace("%", "%%")
+        actions[option.name].help = _escaped(option.explanation + note)
     for line in parser.format_help().splitlines():
         print_line(line)
 
@@ -360,7 +360,13 @@ def completion_script(shell: Shell, commands: Mapping[str, Command]) -> str:
         if second and first not in groups:
             groups[first] = verbs.add_parser(first, help=f"{first} ...").add_subparsers()
         group = groups[first] if second else verbs
-        parser = group.add_parser(name.split()[-1], help=command.summary, prog=f"bertsmith {name}")
+        # argparse formats help, from Python 3.14 as soon as it is given; shells show descriptions
+        parser = group.add_parser(
+            name.split()[-1],
+            help=_escaped(command.summary),
+            description=command.summary,
+            prog=f"bertsmith {name}",
+        )
         options = options_of(command.config)
         actions = _add_options(parser, options.values())
         for option_name, option in options.items():
@@ -368,12 +374,18 @@ def completion_script(shell: Shell, commands: Mapping[str, Command]) -> str:
             words = [word for word in option.choices if re.fullmatch(r"[\w+-]+", word)]
             actions[option_name].choices = words or None
             # one sentence has room beside an option
-            actions[option_name].help = option.explanation.partition(". ")[0].removesuffix(".")
+            sentence = option.explanation.partition(". ")[0].removesuffix(".")
+            actions[option_name].help = _escaped(sentence)
             if Path in (option.hint, *typing.get_args(option.hint)):
                 actions[option_name].complete = shtab.FILE  # type: ignore[attr-defined]
         actions[_CONFIG].complete = shtab.FILE  # type: ignore[attr-defined]
     script: str = shtab.complete(program, shell)
     return script
+
+
+def _escaped(text: str) -> str:
+    """Return a help text that argparse's formatting turns into `text`."""
+    return text.replace("%", "%%")
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
