@@ -91,7 +91,12 @@ def test_shells_can_read_their_script(shell: Shell) -> None:
 def test_help_is_such_as_every_python_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """From Python 3.14, argparse formats help as soon as it is given; format_help always did."""
     parsers: list[argparse.ArgumentParser] = []
-    monkeypatch.setattr(shtab, "complete", lambda parser, shell: parsers.append(parser) or shell)
+
+    def keep(parser: argparse.ArgumentParser, shell: str) -> str:
+        parsers.append(parser)
+        return shell
+
+    monkeypatch.setattr(shtab, "complete", keep)
     completion_script("bash", COMMANDS)
     shown = " ".join(parsers[0].format_help().split())
     assert "with 95 % intervals" in shown
