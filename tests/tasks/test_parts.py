@@ -868,7 +868,7 @@ def test_the_passage_of_a_query_is_shown_with_its_relevance() -> None:
     row = Example(
         text="who", text_pair="Ann sat", label=None, number=1.0, group="who", source="m", line=1
     )
-    record = RANK.answers.record(0.25, RANK.labels.fixed, 5, UNTUNED)
+    record = RANK.answers.record(np.log(1 / 3), RANK.labels.fixed, 5, UNTUNED)
     assert list(RANK.present.lines(row, record, RANK.labels.fixed, str)) == ["0.2500  Ann sat"]
     parts = {"query": "who", "passage": "Ann sat", "relevance": "1"}
     assert RANK.present.labelled_parts(row) == parts

@@ -112,6 +112,14 @@ def label_probabilities(
     return torch.from_numpy(logits).sigmoid().numpy()
 
 
+def probability_of(logit: float) -> float:
+    """Return the probability of a logit in float64; in float32 it is 1 for all from 17 on."""
+    if logit >= 0:
+        return 1 / (1 + math.exp(-logit))
+    odds = math.exp(logit)
+    return odds / (1 + odds)
+
+
 def text_outputs(
     model: Model, examples: EncodedExamples, forward: Forward = FORWARD
 ) -> NDArray[np.float32]:

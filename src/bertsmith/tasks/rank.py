@@ -12,7 +12,7 @@ import numpy as np
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.errors import ExampleError
 from bertsmith.core.printable import counted, rounded
-from bertsmith.engine.answers import label_probabilities
+from bertsmith.engine.answers import probability_of, text_outputs
 from bertsmith.evaluation.metrics import mean_average_precision, mean_reciprocal_rank, ndcg
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.tasks import Relevance
@@ -75,7 +75,7 @@ def _keys(labels: Labels, tuned: Tuned) -> tuple[str, ...]:
 
 
 def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # noqa: ANN401
-    return {"relevance": rounded(float(answer))}
+    return {"relevance": rounded(probability_of(answer))}
 
 
 # learning
@@ -130,7 +130,7 @@ def _mean(column: int, evidence: Evidence) -> float:
 
 def _constant(rows: Sequence[Example], answers: Sequence[Any]) -> bool:
     """Return whether all pairs are equally relevant up to a ten-thousandth."""
-    return bool(np.ptp(answers) <= 1e-4)
+    return bool(np.ptp([probability_of(answer) for answer in answers]) <= 1e-4)
 
 
 def _at_random(
@@ -179,7 +179,7 @@ RANK = Task(
     identity=attrgetter("group"),
     answers=Answers(
         encode=encode_texts,
-        outputs=label_probabilities,
+        outputs=text_outputs,
         decode=decode_number,
         record=_record,
         keys=_keys,
@@ -197,4 +197,5 @@ RANK = Task(
         parts=_parts,
     ),
 )
-"""Answers are relevances in [0, 1]; evidence has a row for each query."""
+"""Answers are logits, which have an order where relevances are all 1; evidence has a row for each
+query."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from bertsmith.batches.examples import EncodedExamples, encode_rows
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.engine.answers import Forward, next_sentence_probabilities
+from bertsmith.engine.answers import Forward, next_sentence_probabilities, probability_of
 from bertsmith.engine.features import ReadText, TextFeatures
 from bertsmith.engine.language_model.fill_mask import Fillings, MaskFilling
 from bertsmith.engine.predictor import Predictor, Request, join_requests, text_length
@@ -257,7 +257,7 @@ def _number(record: Record, answer: Any, request_input: Input) -> Any:  # noqa: 
 
 
 def _relevance(record: Record, answer: Any, request_input: Input) -> Any:  # noqa: ANN401
-    return {"score": float(answer)}
+    return {"score": probability_of(answer)}
 
 
 def _choice(record: Record, answer: Any, request_input: Input) -> Any:  # noqa: ANN401
