@@ -302,6 +302,33 @@ def test_a_sentence_folder_pools_as_it_says(
         open_embedder(base_folder, prompt="query")
 
 
+def test_tokens_and_words_are_read_without_a_prompt(
+    base_folder: Path, lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, tokenizer = load_model(base_folder)
+    settings = SentenceSettings(
+        network=base_folder, prompts={"query": "word7 ", "none": ""}, default_prompt="query"
+    )
+    folder = tmp_path / "sentences"
+    save_sentence_folder(folder, model, tokenizer, settings)
+    command = ["embed", str(folder), str(lines), "--out", str(tmp_path / "v.npy"), "--pool"]
+    assert main([*command, "word-mean", "--precision", "fp32"]) == 0
+    told = capsys.readouterr().err
+    assert "its prompt is left out: a word's place is in the text alone" in told
+    plain = expected(base_folder, FeatureConfig(pool="word-mean"))
+    found = np.load(tmp_path / "v.npy")
+    close_when_regrouped(found, np.concatenate([item.vectors for item in plain]))
+    # one without text changes nothing, and one that is named is not passed over
+    assert main([*command, "token", "--prompt", "none"]) == 0
+    for prompt, problem in (
+        ("query", "a token's place is that in the text as it is given"),
+        ("x", "there is no prompt 'x'; the folder has query, none"),
+    ):
+        capsys.readouterr()
+        assert main([*command, "token", "--prompt", prompt]) == 2
+        assert problem in capsys.readouterr().err
+
+
 def _both(folder: Path) -> Path:
     path = folder / "both.json"
     path.write_text('{"layers": [1, 2]}', encoding="utf-8")

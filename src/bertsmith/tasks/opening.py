@@ -109,15 +109,23 @@ def open_embedder(
     if settings is None:
         if prompt is not None:
             raise ConfigError("only a sentence-transformers folder has prompts", where=folder)
-    else:
-        unused = [item for item, text in settings.prompts.items() if text]
-        if unused and prompt is None and settings.default_prompt is None:
-            say(f"{folder}: no prompt is used; it has {', '.join(unused)} (--prompt)")
+    elif prompt is None:
+        _say_prompts(folder, config, settings)
     prepared, tokenizer = loaded or open_model(folder, device_named(device), engine)
     config, layers_after = folder_features(
         config, prepared.model, tokenizer, settings, prompt=prompt, where=folder
     )
     return Embedder(engine=prepared, tokenizer=tokenizer, config=config, after=layers_after)
+
+
+def _say_prompts(folder: Path, config: FeatureConfig, settings: SentenceSettings) -> None:
+    """Print which prompts of a folder are not used where none is named."""
+    unused = [item for item, text in settings.prompts.items() if text]
+    if config.unit != "text":
+        if settings.prompt(None):
+            say(f"{folder}: its prompt is left out: a {config.unit}'s place is in the text alone")
+    elif unused and settings.default_prompt is None:
+        say(f"{folder}: no prompt is used; it has {', '.join(unused)} (--prompt)")
 
 
 def folder_features(
@@ -153,12 +161,14 @@ def _by_folder(
 ) -> FeatureConfig:
     """Return the config, with defaults from the folder."""
     pool = "+".join(settings.pool) if config.pool == "auto" else config.pool
+    # tokens and words are refused a prompt that is named
+    used = "" if config.unit != "text" and prompt is None else settings.prompt(prompt)
     return replace(
         config,
         pool=pool,
         max_length=_least(config.max_length, settings.longest),
         lowercase=config.lowercase or settings.lowercase,
-        prompt=config.prompt or (settings.prompt(prompt) if config.unit == "text" else ""),
+        prompt=config.prompt or used,
     )
 
 
