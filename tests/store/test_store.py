@@ -90,6 +90,22 @@ def test_duplicates_are_left_out_and_counted(
     assert (index.documents, index.duplicates) == (60, 7)
 
 
+def test_each_of_the_two_stores_counts_its_own_unknown_pieces_and_words(
+    tokenizer: Tokenizer, folder: Path
+) -> None:
+    snow = [" ".join("\u2603" * count) for count in range(1, 20)]
+    odd = [Document(source="o", line=1, paragraphs=(text,)) for text in snow]
+    prepare_store(odd, tokenizer, folder, held_out=0.5)
+    store = TokenStore(folder)
+    held_out = store.held_out()
+    assert held_out is not None
+    for each in (store, held_out):
+        unknown = each.read(0, each.tokens) == tokenizer.unknown_id
+        assert each.index.unknown == np.count_nonzero(unknown) > 0
+        assert each.index.text.words == each.index.unknown
+    assert store.index.unknown + held_out.index.unknown == sum(range(1, 20))
+
+
 @pytest.mark.parametrize(("pieces", "kind"), [(2**16, "uint16"), (2**16 + 3, "uint32")])
 def test_ids_of_large_vocabularies_are_kept(folder: Path, pieces: int, kind: str) -> None:
     letters = "abcdefghijklmnopqrstuvwxyz"
