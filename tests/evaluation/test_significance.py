@@ -8,6 +8,7 @@ import pytest
 
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.evaluation.significance import (
+    Clusters,
     Interval,
     bootstrap_interval,
     mcnemar,
@@ -102,6 +103,20 @@ def test_resamples_without_a_score_are_left_out_of_p() -> None:
     deviation = scipy.norm.ppf((1 + 1) / (4 + 1)) * math.sqrt(4 / 5)
     assert found.p == metric(2 * scipy.t.cdf(deviation, 4))
     assert found.difference == 7
+
+
+def test_clusters_of_any_size_are_drawn_with_all_their_examples() -> None:
+    seen: list[list[int]] = []
+
+    def score(drawn: np.ndarray) -> float:
+        seen.append(drawn.tolist())
+        return 0.0
+
+    clusters = Clusters(list("babbca"))
+    clusters.statistic(score)(np.array([2, 0, 1, 0]))
+    of_a, of_b, of_c = [1, 5], [0, 2, 3], [4]
+    assert seen == [[*of_c, *of_b, *of_a, *of_b]]
+    assert clusters.having(np.array([1, 0, 1, 1, 0, 0], bool)) == 1
 
 
 def test_models_that_are_the_same_do_not_differ() -> None:
