@@ -310,17 +310,29 @@ def test_one_document_is_told_what_it_cannot_do(
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("Gabo dela.\n\nKuri moti.\n", "give shorter documents, or a larger --held-out"),
+        # as a log of which every line is a paragraph
+        (
+            "Gabo dela. Kuri moti.\n",
+            "divide it into files: split -l 1000 --additional-suffix=.txt FILE part-",
+        ),
+    ],
+)
 def test_a_corpus_of_which_nothing_is_held_out_says_so(
-    vocab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    vocab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, remedy: str
 ) -> None:
     path = tmp_path / "a.txt"
-    path.write_text("Gabo dela. Kuri moti.\n", encoding="utf-8")
-    prepare([str(path)], vocab=vocab, out=tmp_path / "store", held_out=0.001, workers=1)
-    remedy = "give shorter documents, or a larger --held-out"
+    path.write_text(text, encoding="utf-8")
+    layout: Any = {"layout": "documents"}
+    prepare([str(path)], vocab=vocab, out=tmp_path / "store", held_out=0.001, workers=1, **layout)
     told = (
         f"none fell into the 0.1 % held out, so that pre-training will not be evaluated: {remedy}"
     )
-    assert said(capsys)[1] == f"of so few documents {told}"
+    few = "of one document" if "split" in remedy else "of so few documents"
+    assert f"{few} {told}" in said(capsys)
 
 
 def test_a_corpus_that_is_all_held_out_says_so(vocab: Path, tmp_path: Path) -> None:

@@ -163,12 +163,16 @@ def prepare(config: PrepareConfig) -> TokenStore:
     store = TokenStore(out)
     say(describe(store, tokenizer.vocabulary[tokenizer.unknown_id]))
     print_layouts(opened)
-    if config.held_out and not store.held_out():
-        say(
-            f"of so few documents none fell into the {100 * config.held_out:g} % held out, so that "
-            "pre-training will not be evaluated: give shorter documents, or a larger --held-out"
-        )
     single = index.documents == 1
+    if config.held_out and not store.held_out():
+        few, remedy = "so few documents", "give shorter documents, or a larger --held-out"
+        if single:
+            few = "one document"
+            remedy = "divide it into files: split -l 1000 --additional-suffix=.txt FILE part-"
+        say(
+            f"of {few} none fell into the {100 * config.held_out:g} % held out, so that "
+            f"pre-training will not be evaluated: {remedy}"
+        )
     if single:
         remedy = "; if blank lines separate documents in it, give --layout documents"
         asked = config.text.layout != "auto"
