@@ -634,6 +634,18 @@ def test_columns_of_words_are_not_shown_as_texts_and_labels(
     assert "without header" not in capsys.readouterr().err
 
 
+def test_a_log_with_a_tab_in_its_first_line_is_not_shown_as_a_table(
+    classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Traces of a stack begin with a tab; the lines are read as texts, and no note denies it."""
+    file = tmp_path / "app.log"
+    file.write_text("\tat word1 (2)\n" + "word2 at 7\n\tat word3 (4)\n" * 9, encoding="utf-8")
+    predict(PredictConfig(model=classifier, file=str(file), format="jsonl"))
+    told = capsys.readouterr()
+    assert json.loads(told.out.splitlines()[0])["text"] == "\tat word1 (2)"
+    assert "TSV" not in told.err
+
+
 @pytest.mark.parametrize(
     ("labels", "predicted"),
     [

@@ -298,6 +298,8 @@ def reading_note(path: Path, columns: Columns) -> str | None:
     if not path.is_file():
         return None
     try:
+        if kind_of(path) not in TABLES and not has_cells(path, columns, texts=1):
+            return None  # lines of text
         described = describe_examples(path, columns, "class", need_label=False)
     except UserError:
         return None  # reported when the file is read
