@@ -42,7 +42,7 @@ from bertsmith.recipes.export.program import (
     write_openvino,
     write_torch,
 )
-from bertsmith.recipes.export.recipe import adapt_tokenizer, export
+from bertsmith.recipes.export.recipe import adapt_tokenizer, export, other_characters
 from bertsmith.recipes.export.runtimes import BOUND, Arrays, Comparison, compare
 from bertsmith.tasks.rank import RELEVANCE
 from bertsmith.tokens.basic import BasicRules
@@ -258,10 +258,11 @@ def test_transformers_js_is_given_no_replacement_rules_it_takes_for_others(tmp_p
         assert after.encode(text).ids == before.encode(text).ids
 
 
-def card_of(config: ModelConfig) -> str:
+def card_of(config: ModelConfig, other_characters: str = "") -> str:
     about = Described(
-        config=config, tokenizer=TOKENIZERS["bert"], sentence=None, target="onnx", name="out"
-    )
+        config=config, tokenizer=TOKENIZERS["bert"], sentence=None, target="onnx", name="out",
+        other_characters=other_characters,
+    )  # fmt: skip
     return card(about, Comparison(difference=1e-7, batches=5, longest=23))
 
 
@@ -287,7 +288,17 @@ def test_the_card_says_for_which_characters_the_tokenizer_gives_other_ids(tmp_pa
     compiled = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     for text in ("a\u0378b", "a\u09fdb"):
         assert compiled.encode(text, add_special_tokens=False).tokens != tokenizer.pieces(text)
-    assert "gives the ids of bertsmith, but for rare characters" in card_of(MODELS["bert-class"])
+    said = card_of(MODELS["bert-class"])
+    assert "gives the ids of bertsmith, but for rare characters" in said
+    assert "The vocabulary has none." in said
+    assert other_characters(tmp_path, tokenizer) == ""
+    # a symbol that was punctuation, and an ideograph beyond a range of the compiled tokenizers
+    characters = ("\u4e2d", "\u166d", "\U0002b820")
+    tokenizer = Tokenizer((*SPECIALS, "a", "##a", *characters), BasicRules(lowercase=True))
+    tokenizer.save(tmp_path / "more")
+    found = other_characters(tmp_path / "more", tokenizer)
+    assert found == "\u166d\U0002b820"
+    assert "The vocabulary has these: U+166D, U+2B820." in card_of(MODELS["bert-class"], found)
 
 
 def test_the_lines_of_python_give_a_text_with_its_choices(

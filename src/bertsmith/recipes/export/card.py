@@ -18,7 +18,7 @@ from bertsmith.recipes.export.runtimes import BOUND, Comparison
 from bertsmith.tasks.rank import RELEVANCE
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.normalisation import UnigramRules
-from bertsmith.tokens.tokenizer import Rules, Tokenizer
+from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.config_json import MIN_CONFIDENCE, NO_ANSWER
 from bertsmith.weights.sentence_folder import SentenceSettings
 
@@ -89,6 +89,8 @@ class Described:
     target: Target
     name: str
     """The name of the exported folder."""
+    other_characters: str = ""
+    """The characters of the vocabulary for which its tokenizer.json gives other ids."""
 
     @property
     def outputs(self) -> list[str]:
@@ -158,7 +160,7 @@ def card(described: Described, comparison: Comparison) -> str:
         lines += [f"Labels, in the order of the outputs: {names}.", ""]
     notes = (
         *(_withheld(config), _continued(config)),
-        *(_read(described), _pairs_cut(described), _other_ids(described.tokenizer.rules)),
+        *(_read(described), _pairs_cut(described), _other_ids(described)),
     )
     for note in filter(None, notes):
         lines += [note, ""]
@@ -227,14 +229,18 @@ def _pairs_cut(described: Described) -> str:
     )
 
 
-def _other_ids(rules: Rules) -> str:
+def _other_ids(described: Described) -> str:
     """Return for which characters tokenizer.json gives other ids than bertsmith; "" for none."""
+    rules = described.tokenizer.rules
     if isinstance(rules, BasicRules) and rules.slow:
+        known = ", ".join(f"U+{ord(character):04X}" for character in described.other_characters)
         return (
             "`tokenizer.json` gives the ids of bertsmith, but for rare characters: those that "
             f"Unicode {unicodedata.unidata_version} does not assign (bertsmith drops them, "
-            "compiled tokenizers read an unknown word), and marks and punctuation assigned since "
-            "the tables of the compiled tokenizers were made."
+            "compiled tokenizers read an unknown word), marks and punctuation that are others in "
+            "the tables of the compiled tokenizers, and the ideographs from U+2B820 to U+2B91F, "
+            "which these do not part. "
+            + (f"The vocabulary has these: {known}." if known else "The vocabulary has none.")
         )
     if isinstance(rules, UnigramRules) and rules.compiled is None and not rules.keep_accents:
         return (

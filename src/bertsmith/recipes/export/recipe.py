@@ -57,6 +57,7 @@ from bertsmith.tokens.folder.files import COMPILED_FILE, json_bytes, read_json
 from bertsmith.tokens.learning.unigram import BLANKS
 from bertsmith.tokens.normalisation import UnigramRules, compiled
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.wordpiece import CONTINUES
 from bertsmith.weights.config_json import hub_config
 from bertsmith.weights.folder import CARD_FILE, CONFIG_FILE, load_model
 from bertsmith.weights.formats.catalog import format_of
@@ -140,6 +141,7 @@ def _export(config: ExportConfig) -> dict[str, Any]:
             target=config.to, name=config.out.absolute().name,
         )  # fmt: skip
         _write_settings(source, config.to, fresh, longest=about.longest)
+        about = replace(about, other_characters=other_characters(fresh, source.tokenizer))
         (fresh / CARD_FILE).write_text(card(about, comparison) + tested, encoding="utf-8")
         sizes = {
             path.relative_to(fresh).as_posix(): path.stat().st_size
@@ -232,6 +234,25 @@ def adapt_tokenizer(folder: Path, tokenizer: Tokenizer, target: Target) -> None:
             for part in step.values():
                 part["type_id"] = 0
     path.write_bytes(json_bytes(data))
+
+
+def other_characters(folder: Path, tokenizer: Tokenizer) -> str:
+    """Return the characters of a WordPiece vocabulary to which tokenizer.json gives other ids.
+
+    Each is read between two letters, by the compiled tokenizer and by ours.
+    """
+    from tokenizers import Tokenizer as CompiledTokenizer
+
+    if not isinstance(tokenizer.rules, BasicRules):
+        return ""
+    bare = {piece.removeprefix(CONTINUES) for piece in tokenizer.vocabulary}
+    characters = sorted(character for character in bare if len(character) == 1)
+    compiled = CompiledTokenizer.from_str((folder / COMPILED_FILE).read_text(encoding="utf-8"))
+    compiled.no_padding()
+    texts = [f"a{character}a" for character in characters]
+    found = compiled.encode_batch(texts, add_special_tokens=False)
+    pairs = zip(characters, found, tokenizer.encode(texts), strict=True)
+    return "".join(character for character, other, ids in pairs if other.ids != ids.tolist())
 
 
 # an int8 variant
