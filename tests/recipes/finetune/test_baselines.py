@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,9 @@ import torch
 from sklearn.linear_model import RidgeCV
 
 from bertsmith.network.batch import Batch
+from bertsmith.network.config import ModelConfig
 from bertsmith.network.encoded import Encoded, Taps
+from bertsmith.network.model import build_model
 from bertsmith.recipes.finetune.baselines import linear_answers
 from bertsmith.recipes.finetune.frozen import FROZEN_STRENGTHS, frozen_baselines
 from bertsmith.recipes.finetune.inputs import LabelledData, prepare
@@ -18,8 +21,10 @@ from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.regression import REGRESSION
 from bertsmith.tasks.task import ReadingLimits, Task
 from bertsmith.text.examples.reading import Example
+from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import start_from
+from families import ENCODERS
 
 
 @pytest.mark.parametrize("task", [CLASSIFY, REGRESSION], ids=["class", "number"])
@@ -69,6 +74,32 @@ def test_the_mix_is_of_layers_as_they_were_when_its_shares_were_learned(
     assert scores["frozen, layer 1"] > 0.99
     assert scores["frozen, embeddings"] < 0.75
     assert scores["frozen, mix of the layers"] > 0.95
+
+
+def test_the_texts_of_a_pair_are_told_apart_without_segments() -> None:
+    """A RoBERTa has none, and whether two texts are one is in no mean over both."""
+    names = ["river", "bank", "house", "wide", "deep", "cold", "north"]
+    tokenizer = learn_byte_bpe([f"{one} {other}" for one in names for other in names], size=330)
+    assert not tokenizer.segments
+    random = np.random.default_rng(3)
+    rows = []
+    for n in range(240):
+        one, other = random.choice(names, 2, replace=False)
+        rows.append(
+            Example(
+                text=one, text_pair=one if n % 2 else other, label=str(n % 2), source="memory",
+                line=n,
+            )
+        )  # fmt: skip
+    data = LabelledData(
+        task=CLASSIFY, labels=("0", "1"), train=rows[:160], dev=rows[160:], dev_is_cut=False
+    )
+    prepared = prepare(data, tokenizer, ReadingLimits(longest=23))
+    encoder = replace(ENCODERS["roberta"], vocabulary=tokenizer.size, layers=1, initial_std=0.3)
+    model = build_model(ModelConfig(encoder=encoder), seed=7)
+    scores = {rival.name: rival.mean for rival in frozen_baselines(model, prepared, (0,))}
+    assert scores["mean static vectors + linear"] > 0.9
+    assert scores["frozen, layer 1"] > 0.9
 
 
 def test_rows_of_one_class_are_all_that_is_ever_said() -> None:

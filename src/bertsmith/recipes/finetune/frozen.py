@@ -38,6 +38,7 @@ from bertsmith.recipes.finetune.baselines import (
 )
 from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.text.examples.example import Example
+from bertsmith.tokens.tokenizer import Tokenizer
 
 
 def frozen_baselines(
@@ -77,7 +78,7 @@ def _static_baseline(model: Model, prepared: Prepared) -> BaselineScores:
         return [table[batch.ids]]
 
     sample = _training_sample(prepared)
-    (train,), (dev,) = (_vectors(model, part, token_rows) for part in (sample.train, sample.dev))
+    (train,), (dev,) = _vectors(model, sample, token_rows)
     detail = f"means of the token table's rows, {_rows_used(sample, prepared)}"
     return _baseline(STATIC, sample, train, dev, started, detail)
 
@@ -95,7 +96,7 @@ def _layer_baselines(model: Model, prepared: Prepared) -> list[BaselineScores]:
         return model.encoder(batch, taps=taps).states.values()  # type: ignore[no-any-return]
 
     with progress("frozen layers", None):
-        train, dev = (_vectors(model, part, states) for part in (sample.train, sample.dev))
+        train, dev = _vectors(model, sample, states)
         detail = f"means over tokens, {_rows_used(sample, prepared)}"
         names = [f"frozen, layer {n}" if n else "frozen, embeddings" for n in range(len(train))]
         baselines = []
@@ -152,37 +153,64 @@ def _standardised(train: Any, dev: Any) -> tuple[Any, Any]:  # noqa: ANN401
     return (train - centre) / spread, (dev - centre) / spread
 
 
-def _vectors(model: Model, examples: EncodedExamples, states_of: Any) -> list[Vectors]:  # noqa: ANN401
-    """Return the means (units, width) over tokens of each tensor that `states_of` returns.
+def _vectors(model: Model, prepared: Prepared, states_of: Any) -> list[list[Vectors]]:  # noqa: ANN401
+    """Return for train and dev the means (units, width) over tokens of each tensor.
 
-    For a pair, both means, their absolute difference and their product, concatenated.
+    `states_of` returns the tensors for a batch. For a pair, both means, their absolute difference
+    and their product, concatenated.
     """
-    means: list[Vectors] = []
-    paired = any(segments.any() for segments in examples.segments)
+    paired = prepared.data.train[0].text_pair is not None
     with forward_only(model, "fp32"):
-        for units, packed in evaluation_batches(examples):
-            batch = packed.to(model.device)
-            sizes = np.diff(examples.starts)[units]
-            owner = torch.arange(len(units)).repeat_interleave(torch.from_numpy(sizes))
-            tokens = owner.repeat_interleave(torch.tensor(batch.lengths)).to(model.device)
-            for number, states in enumerate(states_of(batch)):
-                vectors = _pooled(states.float(), tokens, batch.segments, len(units), paired=paired)
-                if number == len(means):
-                    means.append(np.empty((len(examples), vectors.shape[1]), np.float32))
-                means[number][units] = vectors.cpu().numpy()
+        return [
+            _means(model, part, states_of, prepared.tokenizer if paired else None)
+            for part in (prepared.train, prepared.dev)
+        ]
+
+
+def _means(
+    model: Model,
+    examples: EncodedExamples,
+    states_of: Any,  # noqa: ANN401
+    tokenizer_of_pairs: Tokenizer | None,
+) -> list[Vectors]:
+    means: list[Vectors] = []
+    for units, packed in evaluation_batches(examples):
+        batch = packed.to(model.device)
+        sizes = np.diff(examples.starts)[units]
+        owner = torch.arange(len(units)).repeat_interleave(torch.from_numpy(sizes))
+        tokens = owner.repeat_interleave(torch.tensor(batch.lengths)).to(model.device)
+        second = None if tokenizer_of_pairs is None else second_texts(batch, tokenizer_of_pairs)
+        for number, states in enumerate(states_of(batch)):
+            vectors = _pooled(states.float(), tokens, second, len(units))
+            if number == len(means):
+                means.append(np.empty((len(examples), vectors.shape[1]), np.float32))
+            means[number][units] = vectors.cpu().numpy()
     return means
 
 
-def _pooled(states: Tensor, owner: Tensor, segments: Tensor, units: int, *, paired: bool) -> Tensor:
+def second_texts(batch: Batch, tokenizer: Tokenizer) -> Tensor:
+    """Mark the tokens (tokens,) of the second texts of pairs, by segment or after the separators.
+
+    Tokenizers such as RoBERTa's have no segments.
+    """
+    if tokenizer.segments:
+        return batch.segments == 1
+    ends = (batch.ids == tokenizer.sep_id).long()
+    before = ends.cumsum(0) - ends
+    starts = torch.arange(batch.tokens, device=batch.ids.device) - batch.positions
+    return before - before[starts] >= tokenizer.separators
+
+
+def _pooled(states: Tensor, owner: Tensor, second: Tensor | None, units: int) -> Tensor:
     def mean(mask: Tensor) -> Tensor:
         sums = states.new_zeros(units, states.shape[1])
         sums = sums.index_add(0, owner[mask], states[mask])
         return sums / owner[mask].bincount(minlength=units)[:, None].clamp(min=1)
 
-    if not paired:
-        return mean(torch.ones_like(segments, dtype=torch.bool))
-    first, second = mean(segments == 0), mean(segments == 1)
-    return torch.cat([first, second, (first - second).abs(), first * second], 1)
+    if second is None:
+        return mean(torch.ones_like(owner, dtype=torch.bool))
+    one, other = mean(~second), mean(second)
+    return torch.cat([one, other, (one - other).abs(), one * other], 1)
 
 
 def _new_head(width: int, outputs: int) -> nn.Linear:
