@@ -191,6 +191,17 @@ def test_words_with_equal_vectors_are_joined() -> None:
     assert right == 1
 
 
+def test_words_with_equal_vectors_have_no_rank_and_leave_those_of_other_sentences() -> None:
+    """As of one word five times, in a layer that knows no positions."""
+    made = sentences()
+    without = probe(made, epochs=2).structure[2][1]
+    number = next(iter(measured(len(made))))
+    made[number] = replace(made[number], states=torch.ones_like(made[number].states))
+    found = probe(made, epochs=2).structure
+    assert without > 0.9
+    assert found[2][1] == pytest.approx(without, abs=0.05)
+
+
 def test_the_control_task_gives_each_word_one_of_three_rules() -> None:
     random = np.random.default_rng(8)
     letters = "abcdefghijklmnopqrstuvwxyz"

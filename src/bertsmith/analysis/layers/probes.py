@@ -430,8 +430,10 @@ def _structure_score(
         if len(sentence.words) >= _MIN_RANKED_LENGTH:
             upper = np.triu_indices(len(sentence.words), 1)
             true = tree_distances(sentence.heads)[upper]
-            if len(set(true.tolist())) > 1:
-                ranks.append(spearman(true, apart[upper]))
+            rank = spearman(true, apart[upper])
+            # words with equal vectors, or all as far from each other, have none
+            if not np.isnan(rank):
+                ranks.append(rank)
     return right / max(total, 1), float(np.mean(ranks)) if ranks else float("nan")
 
 
