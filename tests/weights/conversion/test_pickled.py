@@ -115,6 +115,14 @@ def test_weights_among_other_things(
     compared(load_model(tmp_path / "out")[0], theirs)
 
 
+def test_weights_of_a_parallel_model(
+    source: Path, theirs: BertForPreTraining, tmp_path: Path
+) -> None:
+    torch.save(torch.nn.DataParallel(theirs).state_dict(), source / "last.pth")
+    convert(source / "last.pth", tmp_path / "out")
+    assert compared(load_model(tmp_path / "out")[0], theirs) >= {"hidden", "masked_lm"}
+
+
 def test_labels_that_old_versions_invented(tmp_path: Path) -> None:
     theirs = varied(BertForSequenceClassification(BertConfig(**SIZES, num_labels=5)))
     source = tmp_path / "in"

@@ -29,6 +29,8 @@ _LIKE_FILE = 2
 """Most multiples of the files' bytes that tensors may have: tied ones are stored once."""
 _INNER = ("state_dict", "model_state_dict", "model")
 """Keys under which training programs keep the weights among other things."""
+_PARALLEL = "module."
+"""The name of a model inside torch's DataParallel and DistributedDataParallel."""
 _WEIGHTS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _STAND_INS = frozenset(
     {"argparse", "fairseq", "omegaconf", "numpy", "enum", "typing", "collections"}
@@ -202,8 +204,15 @@ def _state(loaded: object, path: Path) -> Mapping[str, object]:
         candidates = (*(loaded[key] for key in _INNER if key in loaded), loaded)
         for result in candidates:
             if isinstance(result, Mapping) and any(isinstance(x, Tensor) for x in result.values()):
-                return {str(name): value for name, value in result.items()}
+                return _unwrapped({str(name): value for name, value in result.items()})
     raise Refused("holds no tensors by names")
+
+
+def _unwrapped(state: Mapping[str, object]) -> Mapping[str, object]:
+    """Return weights by the names of the model itself, where it was saved in a parallel one."""
+    if not all(name.startswith(_PARALLEL) for name in state):
+        return state
+    return {name.removeprefix(_PARALLEL): value for name, value in state.items()}
 
 
 def _no_weight(value: Tensor) -> str | None:
