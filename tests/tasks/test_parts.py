@@ -638,6 +638,7 @@ def test_a_word_inside_a_piece_goes_on_with_the_word_before_it(
     labels = tuple(dict.fromkeys(tags))
     outputs = [np.array([[0.5 * (label == tag) for label in labels] for tag in tags])]
     answer = TAG.answers.decode(row, encoded.sidecar[0], outputs, labels)
+    assert answer.probabilities.tolist() == [0.5] * len(row.words)
     found = TAG.answers.record(answer, labels, 1, UNTUNED)
     if "words" in found:
         assert [f"{word['word']}/{word['tag']}" for word in found["words"]] == entities
