@@ -57,6 +57,13 @@ def test_records_of_xml_are_documents_and_entities_stay(tmp_path: Path) -> None:
     assert [document.line for document in found] == [3, 5]
 
 
+def test_a_document_begins_in_the_line_of_its_first_word(tmp_path: Path) -> None:
+    path = tmp_path / "a.html"
+    path.write_text("\n<!-- a -->\n\n<p>\n<b>\nOne</b>\ntwo</p>", encoding="utf-8")
+    (document,) = Corpus([path])
+    assert (document.line, document.paragraphs) == (6, ("One two",))
+
+
 READINGS = (
     "<p><ruby><rb>漢字</rb><rp>（</rp><rt>かんじ</rt><rp>）</rp></ruby>と"
     "<ruby>東<rt>とう</rt>京<rt>きょう</ruby>の<ruby>語<rt>ご<p>次</ruby>の文"

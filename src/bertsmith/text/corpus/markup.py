@@ -204,6 +204,7 @@ def documents_of_markup(
     builder = DocumentBuilder(str(file.path))
     parts: list[str] = []
     start = length = 0
+    blank = True
 
     def paragraph() -> bool:
         text = "".join(parts)
@@ -217,7 +218,10 @@ def documents_of_markup(
         for line, tag, text in scanner.feed(block or "", last=block is None):
             if not tag:
                 if not parts:
-                    start, length = line + text[: len(text) - len(text.lstrip())].count("\n"), 0
+                    blank, length = True, 0
+                if blank:
+                    start = line + text[: len(text) - len(text.lstrip())].count("\n")
+                    blank = not text.strip()
                 parts.append(text)
                 length += len(text)
                 full = length > MAX_PARAGRAPH_LENGTH and paragraph()
