@@ -172,7 +172,12 @@ def _inputs(row: Choice) -> dict[str, Any]:
 
 def _parts(row: Choice) -> dict[str, str]:
     options = {f"option {number}": option for number, option in enumerate(row.choices)}
-    return {"text": row.text, **options, "right": f"option {row.label}"}
+    texts = {"text": row.text}
+    if row.context is not None:
+        # of a long context with its question only the context would be seen
+        question = row.text.removeprefix(row.context).strip()
+        texts = {"context": row.context, "question": question}
+    return {**texts, **options, "right": f"option {row.label}"}
 
 
 def _truth(row: Choice) -> str:

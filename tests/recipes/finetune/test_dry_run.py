@@ -129,7 +129,7 @@ def squad(folder: Path) -> Path:
         (joined_tags, "tag", "sentences of word_TAG: tags as they are", ["word0/W good/G word3/W"]),
         (lettered, "choice", "labels count from 1", ["option 2  up", "right     option 0"]),
         (stories, "choice", "MCTest's stories, the answers in mc.train.ans",
-         ["text      word0 good word3 word0. word2. word0?", "right     option 2"]),
+         ["context   word0 good word3 word0. word2.", "question  word0?", "right     option 2"]),
     ],
 )  # fmt: skip
 def test_a_file_is_recognised_and_shown(
