@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,6 +95,24 @@ def test_texts_that_look_like_columns_are_said_to_be_read_as_words(
         assert noted == (
             f"{file.name} has no empty line: each of its lines is read as a word" in note
         )
+
+
+@pytest.mark.parametrize("name", ["columns", "columns, stated"])
+def test_a_pipe_whose_beginning_would_be_lost_is_refused(
+    name: str, base_folder: Path, tmp_path: Path
+) -> None:
+    outcome, _ = learned(tmp_path, base_folder, name)
+    reader, writer = os.pipe()
+    try:
+        os.write(writer, (COLUMNS.replace("{n}", "7") * 9).encode())
+        os.close(writer)
+        pipe = f"/dev/fd/{reader}"
+        with pytest.raises(
+            ExampleError, match=r"is a pipe.*; write them to a file, or give a text"
+        ):
+            predict(PredictConfig(model=outcome.model, file=pipe, format="jsonl"))
+    finally:
+        os.close(reader)
 
 
 def test_columns_that_are_named_count_and_other_files_are_read_as_usual(

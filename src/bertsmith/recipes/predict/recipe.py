@@ -144,10 +144,23 @@ def open_rows(
         pairs = config.next_sentence and not continues(config)
         check = check_of(answering, reading)
         return reading, text_rows(file, reading, pairs=pairs, check=check)
+    _check_pipe(answering.task, Path(file))
     trained = config.preprocessing
     reading = reading_as_trained(reading, trained, file, labelled=False)
     pairs_only = trained.pairs if trained else None
     return reading, task_rows(answering.task, file, reading, pairs=pairs_only)
+
+
+def _check_pipe(task: Task[Any], path: Path) -> None:
+    """Raise `ExampleError` for a pipe whose beginning would be lost in finding out its layout."""
+    if task.reader.pairs or not path.is_fifo():
+        return
+    texts = ", or give a text a line as standard input (-)" if task.reader.of_text else ""
+    raise ExampleError(
+        f"is a pipe, and {task.title.lower()} has to look at its rows before it reads them",
+        where=path,
+        remedy=f"write them to a file{texts}",
+    )
 
 
 def check_of(answering: Answering[Any, Any], reading: Reading) -> Check | None:
