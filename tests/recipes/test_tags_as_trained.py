@@ -98,7 +98,7 @@ def test_texts_that_look_like_columns_are_said_to_be_read_as_words(
 
 
 @pytest.mark.parametrize("name", ["columns", "columns, stated"])
-def test_a_pipe_whose_beginning_would_be_lost_is_refused(
+def test_a_pipe_that_finding_out_its_layout_would_use_up_is_refused(
     name: str, base_folder: Path, tmp_path: Path
 ) -> None:
     outcome, _ = learned(tmp_path, base_folder, name)

@@ -152,7 +152,7 @@ def open_rows(
 
 
 def _check_pipe(task: Task[Any], path: Path) -> None:
-    """Raise `ExampleError` for a pipe whose beginning would be lost in finding out its layout."""
+    """Raise `ExampleError` for a pipe that finding out its layout would use up."""
     if task.reader.pairs or not path.is_fifo():
         return
     texts = ", or give a text a line as standard input (-)" if task.reader.of_text else ""
