@@ -432,6 +432,8 @@ def test_a_body_is_bounded_whether_its_size_is_told_or_not() -> None:
             untold = await rig.raw("/answer", [b"x" * 15_000, b"x" * 15_000])
             for response in (told, untold):
                 assert (response.status_code, response.headers["connection"]) == (413, "close")
+            whole = b'{"inputs": ["a"]}'.ljust(20_000)
+            assert (await rig.raw("/answer", [whole])).status_code == 200
             pieces = await rig.raw("/answer", [b"x"] * 17_000)
             assert pieces.status_code == 413
             compressed = await rig.raw("/answer", [b"{}"], {"content-encoding": "gzip"})
