@@ -129,7 +129,7 @@ def test_an_answer_that_comes_too_late_is_dropped_and_its_worker_goes_on() -> No
 
 def test_texts_are_counted_where_parts_of_them_expire_or_are_lost() -> None:
     async def test() -> None:
-        async with running(MODELS, deadline=0.05) as rig:
+        async with running(MODELS, deadline=0.5) as rig:
             link = rig.links[0]
             link.held = True
             assert (await rig.post("/answer", {"inputs": SHORT})).status_code == 504
