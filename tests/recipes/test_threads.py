@@ -152,6 +152,10 @@ def threads_of(run: Path) -> int:
     return int(json.loads((run / "run.json").read_text(encoding="utf-8"))["settings"]["threads"])
 
 
+def alternative_of(run: Path) -> object:
+    return json.loads((run / "run.json").read_text(encoding="utf-8"))["settings"]["alternative"]
+
+
 @pytest.mark.parametrize("model", ["tiny", None])
 @pytest.mark.parametrize(("speeds", "threads"), [(BUSY, 1), (QUIET, MAX_THREADS)])
 def test_a_run_keeps_the_threads_that_were_fastest_when_it_began(
@@ -175,6 +179,8 @@ def test_a_run_keeps_the_threads_that_were_fastest_when_it_began(
     assert set(tried) == {1, 2, MAX_THREADS}
     assert threads_of(out) == torch.get_num_threads() == threads
     assert ("1 thread of 4: " in capsys.readouterr().err) == (threads == 1)
+    # too short a run to change
+    assert alternative_of(out) is None
     # the other way round by now
     del tried[:]
     tried = machine(BUSY if speeds is QUIET else QUIET)
@@ -194,6 +200,7 @@ def test_a_number_of_threads_that_is_set_holds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tried = machine(BUSY)
+    monkeypatch.setattr(speed, "_MIN_SECONDS", 0.0)
     monkeypatch.setenv(name, str(MAX_THREADS))
     pretrain(
         PretrainConfig(
@@ -202,6 +209,7 @@ def test_a_number_of_threads_that_is_set_holds(
     )
     assert set(tried) == {MAX_THREADS}
     assert threads_of(tmp_path / "run") == MAX_THREADS
+    assert alternative_of(tmp_path / "run") is None
 
 
 @pytest.mark.parametrize("model", ["tiny", None])

@@ -39,7 +39,7 @@ from bertsmith.training.checkpoints import State
 from bertsmith.training.config import Budget, FitConfig
 from bertsmith.training.loading import BatchSource
 from bertsmith.training.local import DropoutKey, _PartComputer, local_replicas
-from bertsmith.training.loop import fit
+from bertsmith.training.loop import Session, fit
 from bertsmith.training.peak import Peak
 from bertsmith.training.run_folder import RunFolder
 from bounds import close_after_training
@@ -87,13 +87,17 @@ def cores(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 def trained(
-    batches: BatchSource, config: FitConfig, source: PretrainingBatches, folder: Path | None = None
+    batches: BatchSource,
+    config: FitConfig,
+    source: PretrainingBatches,
+    folder: Path | None = None,
+    session: Session | None = None,
 ) -> tuple[State, dict[str, torch.Tensor], list[dict[str, Any]]]:
     model = model_of(source)
     if folder is not None:
         folder.mkdir(exist_ok=True)
     run = None if folder is None else RunFolder(folder)
-    state = fit(config, model, OBJECTIVE, batches, folder=run)
+    state = fit(config, model, OBJECTIVE, batches, folder=run, session=session or Session())
     return state, model.state_dict(), [] if run is None else list(run.log())
 
 

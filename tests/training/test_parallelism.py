@@ -29,6 +29,7 @@ from bertsmith.training.replicas import Replica
 from bertsmith.training.run_folder import PARALLELISM, RunFolder
 from bertsmith.training.schedule import Timing
 from invented import tokenizer
+from training import test_local
 from training.test_local import CONFIG, OBJECTIVE, SAVING, batches, children, model_of, store
 
 __all__ = ["batches", "store", "tokenizer"]
@@ -101,13 +102,8 @@ def trained(
     machine: Machine, batches: PretrainingBatches, config: FitConfig, folder: Path | None = None
 ) -> tuple[State, dict[str, torch.Tensor], list[dict[str, Any]]]:
     """Train by the clock of a machine; the folder may hold a run."""
-    model = model_of(batches)
-    if folder is not None:
-        folder.mkdir(exist_ok=True)
-    run = None if folder is None else RunFolder(folder)
     timing = Timing(clock=Clock(now=machine.perf_counter))
-    state = fit(config, model, OBJECTIVE, batches, folder=run, session=Session(timing=timing))
-    return state, model.state_dict(), [] if run is None else run.log()
+    return test_local.trained(batches, config, batches, folder, Session(timing=timing))
 
 
 def changes(run: Path) -> list[tuple[int, int, int]]:
