@@ -63,7 +63,7 @@ def train(
     total = settings.epochs * batches
     # fused, as the Trainer has it by default
     groups = _groups(net, settings.weight_decay)
-    optimiser = torch.optim.AdamW(groups, lr=settings.learning_rate, fused=True)
+    optimiser = torch.optim.AdamW(groups, lr=settings.chosen_learning_rate, fused=True)
     schedule = get_linear_schedule_with_warmup(optimiser, int(total * settings.warmup), total)
     timed = Steps(warm=sample.warm if sample else 0)
     opened = time.perf_counter()

@@ -61,7 +61,7 @@ def cells(tiny_tokenizer: Tokenizer) -> list[Trial]:
         Trial(
             subfolder=f"grid/{number}",
             title=str(number),
-            settings=FinetuneSettings(epochs=1 + number // 4),
+            settings=FinetuneSettings(learning_rate=5e-5, epochs=1 + number // 4),
             seed=9,
             make_model=no_model,
             prepared=prepared,

@@ -11,7 +11,12 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.engine.devices import threads_of_torch
 from bertsmith.network.config import ModelConfig, encoder_of
 from bertsmith.network.model import build_model
-from bertsmith.recipes.finetune.config import AtOnce, ExperimentConfig, FinetuneSettings
+from bertsmith.recipes.finetune.config import (
+    AtOnce,
+    ExperimentConfig,
+    FinetuneSettings,
+    SearchConfig,
+)
 from bertsmith.recipes.finetune.experiment import training_counts
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare
 from bertsmith.recipes.finetune.trials import (
@@ -113,7 +118,8 @@ def test_fewer_than_one_is_refused() -> None:
 def test_all_that_is_to_be_trained_is_counted() -> None:
     settings = FinetuneSettings()
     assert training_counts(ExperimentConfig(seeds=5), settings, 144) == [5, 0]
-    everything = ExperimentConfig(seeds=5, grid=True, curve=True, baselines=True)
+    search = SearchConfig().with_rates(768)
+    everything = ExperimentConfig(seeds=5, grid=True, search=search, curve=True, baselines=True)
     # 36 and 72 of 144 rows, with three seeds each
     assert training_counts(everything, settings, 144) == [5, 5, 18, 3, 3]
 

@@ -178,7 +178,7 @@ def write_card(
 
 {described_outputs(run.student.labels)}\
 Taught by {method} on the training file of SHA-256 `{run.train_hash}`: {settings.epochs} x \
-each example, {settings.batch_size} a step, learning rate {settings.learning_rate}. Seeds: \
+each example, {settings.batch_size} a step, learning rate {settings.chosen_learning_rate}. Seeds: \
 {run.seeds}; this is the model of seed {seed}, the best of them on dev, so expect the mean on new \
 texts.
 

@@ -156,6 +156,9 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
     config, unlabelled = _read_transfer_set(config, prepared)
     new = _student(config, inputs, prepared, folder, device)
     new = replace(new, versions=(teacher, *new.versions))
+    earlier = (folder.settings("distil") or {}).get("settings", {}).get("learning_rate")
+    settings, rate_note = config.settings.with_rate(new.config.encoder.hidden, earlier)
+    config = replace(config, settings=settings)
     for method in config.method:
         check_method(method, inputs.base.config.encoder, new.config.encoder, config.teaching)
     with folder.owned():
@@ -168,7 +171,8 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
             folder.claim("distil", run, extensible="seeds") and (folder.path / _RESULTS).exists()
         )
         bad_rows = config.settings.reading.bad_rows.message()
-        for line in filter(None, (bad_rows, *describe(prepared), "" if ended else str(plan))):
+        notes = (bad_rows, rate_note, *describe(prepared), "" if ended else str(plan))
+        for line in filter(None, notes):
             say(line)
         with open_trials(folder, plan) as trials:
             return _Distillation(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +16,19 @@ from bertsmith.training.config import Budget, FitConfig, OptimiserConfig, Schedu
 _POINTS = 200
 # Howard & Ruder 2018, section 3.2: the rate begins and ends at a 32nd of its peak
 _SLANTED_FLOOR = 1 / 32
+# Devlin et al. 2018, appendix A.3, for encoders of base size, 768 wide, and larger ones
+_RATE, _SEARCHED_RATES, _BASE_WIDTH = 5e-5, (2e-5, 3e-5, 5e-5), 768
+_MAX_FACTOR = 8.0
+
+
+def _for_width(rate: float, width: int) -> float:
+    """Return the learning rate of an encoder that is as wide, in two figures.
+
+    `rate` is for encoders of base size; narrower ones need more, in inverse proportion to their
+    width, as Adam's rates of matrices do where widths differ (Yang et al. 2022, table 8); thus
+    ELECTRA-Small, 256 wide, has three times that of Base (Clark et al. 2020, appendix B).
+    """
+    return float(f"{rate * min(max(_BASE_WIDTH / width, 1.0), _MAX_FACTOR):.2g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +38,9 @@ class SearchConfig(Config):
     The defaults are those of Devlin et al. 2018, appendix A.3.
     """
 
-    learning_rates: tuple[float, ...] = (2e-5, 3e-5, 5e-5)
-    """Peak learning rates that --grid tries, separated by commas."""
+    learning_rates: tuple[float, ...] = ()
+    """Peak learning rates that --grid tries, separated by commas; by default 2e-5, 3e-5 and 5e-5,
+    and more for models less than 768 wide, as with --learning-rate."""
     batch_sizes: tuple[int, ...] = (16, 32)
     """Batch sizes that --grid tries."""
     epochs: tuple[int, ...] = (2, 3, 4)
@@ -35,24 +49,31 @@ class SearchConfig(Config):
     def __post_init__(self) -> None:
         for name in ("learning_rates", "batch_sizes", "epochs"):
             values = getattr(self, name)
-            if not values or min(values) <= 0:
+            needed = name != "learning_rates"
+            if (needed and not values) or min(values, default=1) <= 0:
                 problem = f"--search.{name.replace('_', '-')} is {list(values)}"
                 raise ConfigError(problem, remedy="give values above 0")
-        if max(self.learning_rates) >= 1:
+        if max(self.learning_rates, default=0.0) >= 1:
             problem = f"--search.learning-rates is {list(self.learning_rates)}"
             raise ConfigError(problem, remedy="give rates below 1")
+
+    def with_rates(self, width: int) -> SearchConfig:
+        """Return the search space with the rates of an encoder that is as wide, if it has none."""
+        rates = tuple(_for_width(rate, width) for rate in _SEARCHED_RATES)
+        return replace(self, learning_rates=self.learning_rates or rates)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneSettings(Config):
-    """Settings of each training; the defaults are within the range that BERT's paper recommends."""
+    """Settings of each training; by default within what BERT's paper recommends for base size."""
 
     epochs: int = 3
     """Number of passes over the examples."""
     batch_size: int = 32
     """Number of examples in a step; for tags and spans, number of windows of text."""
-    learning_rate: float = 5e-5
-    """Peak learning rate; published values are 2e-5 to 5e-5, and smaller models need more."""
+    learning_rate: float | None = None
+    """Peak learning rate; by default 5e-5, and more for models less than 768 wide: 1e-4 at a width
+    of 384, 3e-4 at 128. Published values are 2e-5 to 5e-5 for models of base size."""
     schedule: Literal["linear", "slanted", "triangular", "cosine", "constant"] = "linear"
     """Course of the learning rate after the warm-up: linear and cosine fall to zero; slanted, as in
     ULMFiT, begins and ends at a 32nd of the peak; triangular rises for half of the steps; constant
@@ -124,6 +145,24 @@ class FinetuneSettings(Config):
                 remedy="leave one of them out",
             )
 
+    def with_rate(self, width: int, earlier: float | None) -> tuple[FinetuneSettings, str]:
+        """Return the settings with a learning rate, and a line about one that is not usual.
+
+        If none is given, it is the `earlier` one of a run that is resumed, or that of the width.
+        """
+        rate = self.learning_rate or earlier or _for_width(_RATE, width)
+        note = ""
+        if self.learning_rate is None and rate != _RATE:
+            note = f"peak learning rate {rate:g}, as the model is {width} wide; --learning-rate"
+            note += " sets another"
+        return replace(self, learning_rate=rate), note
+
+    @property
+    def chosen_learning_rate(self) -> float:
+        """Return the peak learning rate, which is a number when training begins."""
+        assert self.learning_rate is not None
+        return self.learning_rate
+
     @property
     def chosen_precision(self) -> Precision:
         """Return the precision, which is no longer auto when training begins."""
@@ -135,7 +174,7 @@ class FinetuneSettings(Config):
         return FitConfig(
             budget=Budget(steps=steps),
             optimiser=OptimiserConfig(
-                learning_rate=self.learning_rate,
+                learning_rate=self.chosen_learning_rate,
                 weight_decay=self.weight_decay,
                 layer_decay=self.layer_decay,
             ),

@@ -52,7 +52,8 @@ def cells_of(settings: FinetuneSettings, grid: SearchConfig) -> list[FinetuneSet
 
 def cell_name(settings: FinetuneSettings) -> str:
     """Return the name of a cell's folder."""
-    return f"rate-{settings.learning_rate:g}-batch-{settings.batch_size}-epochs-{settings.epochs}"
+    rate = settings.chosen_learning_rate
+    return f"rate-{rate:g}-batch-{settings.batch_size}-epochs-{settings.epochs}"
 
 
 def search(trials: Trials, cells: Sequence[Trial], minutes: float | None) -> SearchResult:

@@ -34,7 +34,7 @@ class GridCell:
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain JSON values."""
         return {
-            "rate": self.settings.learning_rate,
+            "rate": self.settings.chosen_learning_rate,
             "batch": self.settings.batch_size,
             "epochs": self.settings.epochs,
             "scores": self.result.scores,
@@ -60,7 +60,7 @@ class SearchResult:
         tried, settings = len(self.cells), self.best.settings
         score = f"{percent(self.best.result.score)} %"
         chosen = (
-            f"rate {settings.learning_rate:g}, batch {settings.batch_size}, epochs "
+            f"rate {settings.chosen_learning_rate:g}, batch {settings.batch_size}, epochs "
             f"{settings.epochs}"
         )
         if tried == 1 < self.total:

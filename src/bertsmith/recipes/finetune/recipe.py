@@ -14,6 +14,7 @@ An interrupted run resumes within the current training, or with the next one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import quote
@@ -105,18 +106,18 @@ def finetune(config: FinetuneConfig) -> FinetuneOutcome:
     `ModelFolderError` or `RunFolderError` before anything is written, what `fit` raises, and
     `WorkerDied`; after an interruption the same call resumes, and one with more `seeds` adds them.
     """
-    options, device = config.experiment, device_named(config.experiment.device)
+    device = device_named(config.experiment.device)
     config = replace(config, model=model_folder(config.model))
     if config.tensorboard:
         require_tensorboard(config.out)
     folder = RunFolder(config.out)
     base, read = FolderVersion.of(config.model.resolve()), FilesRead.of(config.train, config.dev)
-    config, inputs, prepared, note = _read_inputs(config, folder, device)
+    config, inputs, prepared, notes = _read_inputs(config, folder, device)
     with folder.owned():
         plan = _plan_parallel(config, inputs.base, prepared, device, folder)
         run = _resolve_run(config, inputs.data, device, plan.threads)
         read.check()
-        notes = (note, "" if _has_ended(folder, run) else str(plan))
+        plan_note = "" if _has_ended(folder, run) else str(plan)
         with open_trials(folder, plan, tensorboard=config.tensorboard) as trials:
             experiment = Experiment(
                 folder=folder,
@@ -125,34 +126,43 @@ def finetune(config: FinetuneConfig) -> FinetuneOutcome:
                 trials=trials,
                 make_model=ModelFactory(base, inputs.task.head, inputs.data.labels, device),
             )
-            return _run_experiment(experiment, options, run, notes)
+            bad_rows = config.settings.reading.bad_rows.message()
+            lines = (bad_rows, *notes, *describe(prepared), plan_note)
+            return _run_experiment(experiment, config.experiment, run, filter(None, lines))
 
 
 def _read_inputs(
     config: FinetuneConfig, folder: RunFolder, device: torch.device
-) -> tuple[FinetuneConfig, Inputs, Prepared, str]:
-    """Return the options with all that is chosen, the inputs, and a line on the length of texts."""
+) -> tuple[FinetuneConfig, Inputs, Prepared, list[str]]:
+    """Return the options with all that is chosen, the inputs, and lines on what was chosen."""
     inputs = read_inputs(config.model, config.train, config.dev, config.task, config.settings)
-    config, note = _resolve_settings(config, inputs, folder, device)
-    return config, inputs, inputs.prepared(config.settings), note
+    config, notes = _resolve_settings(config, inputs, folder, device)
+    return config, inputs, inputs.prepared(config.settings), notes
 
 
 def _resolve_settings(
     config: FinetuneConfig, inputs: Inputs, folder: RunFolder, device: torch.device
-) -> tuple[FinetuneConfig, str]:
-    """Choose precision and maximum length where none are given, and return a line on the length.
+) -> tuple[FinetuneConfig, list[str]]:
+    """Choose precision, learning rates and maximum length, and return lines on what was chosen.
 
-    Those that were chosen when the run in the folder began hold.
+    Those that are given hold, and those that were chosen when the run in the folder began.
     """
     earlier = (folder.settings("finetune") or {}).get("settings", {})
     precision = training_precision(config.settings.precision, device, earlier.get("precision"))
+    width = inputs.base.config.encoder.hidden
     settings = replace(config.settings, precision=precision)
+    settings, rate_note = settings.with_rate(width, earlier.get("learning_rate"))
+    experiment = config.experiment
+    if experiment.grid:
+        experiment = replace(experiment, search=experiment.search.with_rates(width))
     if settings.max_length is None and "max_length" in earlier:
         length = ReadingLength(longest=earlier["max_length"])
     else:
-        counts = training_counts(config.experiment, settings, len(inputs.data.train))
+        counts = training_counts(experiment, settings, len(inputs.data.train))
         length = inputs.length(settings, sum(counts), device)
-    return replace(config, settings=replace(settings, max_length=length.longest)), length.message
+    settings = replace(settings, max_length=length.longest)
+    config = replace(config, settings=settings, experiment=experiment)
+    return config, [length.message, "" if experiment.grid else rate_note]
 
 
 def _plan_parallel(
@@ -238,11 +248,9 @@ class ModelFactory:
 
 
 def _run_experiment(
-    experiment: Experiment, options: ExperimentConfig, run: FinetuneRun, notes: tuple[str, str]
+    experiment: Experiment, options: ExperimentConfig, run: FinetuneRun, notes: Iterable[str]
 ) -> FinetuneOutcome:
-    bad_rows = experiment.settings.reading.bad_rows.message()
-    length, plan_note = notes
-    for line in filter(None, (bad_rows, length, *describe(experiment.prepared), plan_note)):
+    for line in notes:
         say(line)
     try:
         outcome = experiment.run(options)
@@ -267,13 +275,13 @@ def dry_run(config: FinetuneConfig) -> None:
     if config.tensorboard:
         require_tensorboard(config.out)
     folder.check_place()
-    config, inputs, prepared, note = _read_inputs(config, folder, device)
+    config, inputs, prepared, notes = _read_inputs(config, folder, device)
     plan = _plan_parallel(config, inputs.base, prepared, device, folder)
     run = _resolve_run(config, inputs.data, device, plan.threads)
     folder.check_claim("finetune", run, extensible=_extensible_setting(run))
     config.settings.fit(1, 0)
     bad_rows = config.settings.reading.bad_rows.message()
-    for line in filter(None, (bad_rows, note, *describe(prepared))):
+    for line in filter(None, (bad_rows, *notes, *describe(prepared))):
         say(line)
     say("dry run: nothing was trained, nothing was written")
 

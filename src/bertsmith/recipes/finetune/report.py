@@ -195,7 +195,7 @@ def _add_trials(report: Report, outcome: FinetuneOutcome) -> None:
         cells = sorted(outcome.grid.cells, key=lambda cell: cell.result.rank, reverse=True)
         table = [
             (
-                *(f"{cell.settings.learning_rate:g}", str(cell.settings.batch_size)),
+                *(f"{cell.settings.chosen_learning_rate:g}", str(cell.settings.batch_size)),
                 *(str(cell.settings.epochs), percent(cell.result.score)),
                 f"{cell.result.seconds:.1f}",
             )

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bertsmith.core.errors import ConfigError, RunFolderError
+from bertsmith.recipes.distil.config import DistilConfig, StudentConfig
+from bertsmith.recipes.distil.recipe import distil
+from bertsmith.recipes.finetune.config import (
+    ExperimentConfig,
+    FinetuneConfig,
+    FinetuneSettings,
+    SearchConfig,
+)
+from bertsmith.recipes.finetune.experiment import cells_of
+from bertsmith.recipes.finetune.recipe import finetune
+from bertsmith.weights.folder import save_model, start_from
+
+QUICK = FinetuneSettings(epochs=1, batch_size=32, precision="fp32", max_length=16, baseline=False)
+
+
+@pytest.fixture(scope="module")
+def rows(labelled_rows: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("rows") / "train.tsv"
+    file.write_text("\n".join(labelled_rows[:81]) + "\n")
+    return file
+
+
+def config_of(base: Path, rows: Path, out: Path, rate: float | None = None) -> FinetuneConfig:
+    return FinetuneConfig(
+        model=base, train=rows, out=out, settings=replace(QUICK, learning_rate=rate),
+        experiment=ExperimentConfig(seeds=1),
+    )  # fmt: skip
+
+
+def recorded(out: Path) -> float:
+    """The learning rate in the file of a run's settings."""
+    settings = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    found: list[float] = []
+
+    def look(value: object) -> None:
+        if isinstance(value, dict):
+            if "learning_rate" in value:
+                found.append(value["learning_rate"])
+            for inner in value.values():
+                look(inner)
+
+    look(settings)
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("width", "published"),
+    [
+        (1024, 5e-5),  # BERT-Large and Base: Devlin et al. 2018, A.3
+        (768, 5e-5),
+        (384, 1e-4),
+        (256, 1.5e-4),  # ELECTRA-Small: three times the rate of Base (Clark et al. 2020)
+        (128, 3e-4),  # the highest rate of the miniatures of Turc et al. 2019
+        (8, 4e-4),
+    ],
+)
+def test_the_rate_follows_the_width(width: int, published: float) -> None:
+    settings, note = FinetuneSettings().with_rate(width, None)
+    assert settings.chosen_learning_rate == published
+    assert (f"{published:g}" in note) == (width < 768)
+    assert FinetuneSettings(learning_rate=0.1).with_rate(width, 0.2)[0].learning_rate == 0.1
+
+
+def test_a_run_keeps_its_rate_which_its_width_has_chosen(
+    base_folder: Path, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    finetune(config_of(base_folder, rows, out))
+    assert recorded(out) == 4e-4
+    assert "peak learning rate 0.0004, as the model is" in capsys.readouterr().err
+    given = tmp_path / "given"
+    finetune(config_of(base_folder, rows, given, 2e-3))
+    capsys.readouterr()
+    # without the option the run is the same one, which has ended
+    finetune(config_of(base_folder, rows, given))
+    assert "has ended" in capsys.readouterr().err
+    assert recorded(given) == 2e-3
+    with pytest.raises(RunFolderError, match=r"learning_rate was 0\.0004, now 0\.002"):
+        finetune(config_of(base_folder, rows, out, 2e-3))
+
+
+def test_a_student_has_the_rate_of_its_own_width(
+    base_folder: Path, rows: Path, tmp_path: Path
+) -> None:
+    model, tokenizer = start_from(base_folder, labels=("up", "down"), seed=3)
+    save_model(teacher := tmp_path / "teacher", model, tokenizer)
+    out = tmp_path / "distilled"
+    distil(
+        DistilConfig(
+            teacher=teacher, data=rows, out=out, settings=QUICK, seeds=1, method=("minilm",),
+            student=StudentConfig(student="1/192"), side_by_side=1, plain=False,
+        )
+    )  # fmt: skip
+    assert recorded(out) == 2e-4
+
+
+def test_the_grid_searches_around_the_rate_of_the_width() -> None:
+    grid = SearchConfig().with_rates(384)
+    assert grid.learning_rates == (4e-5, 6e-5, 1e-4)
+    assert SearchConfig().with_rates(768).learning_rates == (2e-5, 3e-5, 5e-5)
+    assert len(cells_of(FinetuneSettings(), grid)) == 18
+    own = SearchConfig(learning_rates=(1e-3,))
+    assert own.with_rates(128) == own
+    for rates in ((0.0,), (1e-5, -1.0), (1.5,)):
+        with pytest.raises(ConfigError, match="learning-rates"):
+            SearchConfig(learning_rates=rates)
