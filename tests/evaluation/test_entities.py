@@ -101,6 +101,7 @@ def test_scores_of_random_tags_equal_those_of_seqeval(prefixes: str, count: int)
         (["B-A", "B-A", "I-A"], [(0, 1, "A"), (1, 3, "A")]),
         (["B-A", "I-A", "E-A", "S-A", "I-A"], [(0, 3, "A"), (3, 4, "A"), (4, 5, "A")]),
         (["B-A", "L-A", "U-A", "O"], [(0, 2, "A"), (2, 3, "A")]),
+        (["B-A", "M-A", "E-A", "W-A"], [(0, 3, "A"), (3, 4, "A")]),
         (["B-work-of-art", "I-work-of-art"], [(0, 2, "work-of-art")]),
         (["B", "I", "O", "I"], [(0, 2, ""), (3, 4, "")]),
         (["O", "O"], []),
@@ -111,8 +112,9 @@ def test_scores_of_random_tags_equal_those_of_seqeval(prefixes: str, count: int)
 def test_entities_of_awkward_tags(tags: list[str], expected: list[tuple[int, int, str]]) -> None:
     assert list(entity_spans(tags)) == expected
     get_entities = pytest.importorskip("seqeval.metrics.sequence_labeling").get_entities
-    # it knows neither L and U nor bare tags, whose type it calls _
-    plainer = [tag.replace("L-", "E-").replace("U-", "S-") for tag in tags if tag[:2] != "BI"]
+    # it knows neither L, U, M and W nor bare tags, whose type it calls _
+    letters = str.maketrans("LUMW", "ESIS")
+    plainer = [tag[:1].translate(letters) + tag[1:] for tag in tags if tag[:2] != "BI"]
     if "X" not in tags:
         found = [(begin, end + 1, kind) for kind, begin, end in get_entities(plainer)]
         assert found == [(begin, end, kind or "_") for begin, end, kind in expected]

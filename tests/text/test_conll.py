@@ -27,6 +27,7 @@ SAME: dict[Scheme, list[str]] = {
     "bio1": ["I-PER", "O", "O", "I-LOC", "I-LOC", "B-LOC", "I-ORG"],
     "bio2": ["B-PER", "O", "O", "B-LOC", "I-LOC", "B-LOC", "B-ORG"],
     "bioes": ["S-PER", "O", "O", "B-LOC", "E-LOC", "S-LOC", "S-ORG"],
+    "ioe": ["I-PER", "O", "O", "I-LOC", "E-LOC", "I-LOC", "I-ORG"],
 }
 WORDS = ["Alex", "is", "in", "Los", "Angeles", "California", "Inc"]
 
@@ -63,6 +64,31 @@ def test_bilou_is_bioes() -> None:
     assert to_bio2(tags, "bioes") == ("B-PER", "B-LOC", "I-LOC", "I-LOC", "O")
 
 
+@pytest.mark.parametrize(
+    "tags",
+    [
+        ["E-PER", "I-LOC", "I-LOC", "E-LOC", "E-LOC"],
+        ["I-PER", "I-LOC", "I-LOC", "E-LOC", "I-LOC"],
+        ["S-PER", "B-LOC", "M-LOC", "E-LOC", "S-LOC"],
+        ["W-PER", "B-LOC", "M-LOC", "E-LOC", "W-LOC"],
+    ],
+    ids=["ioe2", "ioe1", "bmes", "bmewo"],
+)
+def test_schemes_that_mark_ends_and_middles(tags: list[str], tmp_path: Path) -> None:
+    words = ("Ann", "Rio", "de", "Janeiro", "Oslo")
+    path = tmp_path / "a.conll"
+    path.write_text("\n".join(map(" ".join, zip(words, tags, strict=True))) + "\n\nhere O\n")
+    first, _ = read_tagged(path, need_tags=True)
+    found = [(first.text[start:end], label) for start, end, label in first.entities or ()]
+    assert found == [("Ann", "PER"), ("Rio de Janeiro", "LOC"), ("Oslo", "LOC")]
+
+
+def test_letters_of_no_scheme_are_plain() -> None:
+    assert recognise_scheme([["M-sg", "W-pl", "M-pl", "O"]]) == "plain"
+    with pytest.raises(BadTag):
+        to_bio2(["B-PER", "M-PER"], "bio2")
+
+
 def test_random_entities_survive_every_scheme() -> None:
     """Entities are written down by each scheme's definition, and read back."""
     for number in range(300):
@@ -70,23 +96,29 @@ def test_random_entities_survive_every_scheme() -> None:
         bio1: list[str] = []
         bio2: list[str] = []
         bioes: list[str] = []
+        ioe2: list[str] = []
         before = ""
         for _ in range(chance.randint(1, 6)):
             kind = chance.choice(["", "A", "B"])
             size = chance.randint(1, 3)
             if not kind:
-                for tags in (bio1, bio2, bioes):
+                for tags in (bio1, bio2, bioes, ioe2):
                     tags.extend(["O"] * size)
             else:
                 bio2 += [f"B-{kind}"] + [f"I-{kind}"] * (size - 1)
                 bio1 += [f"{'B' if before == kind else 'I'}-{kind}"] + [f"I-{kind}"] * (size - 1)
                 middle = [f"I-{kind}"] * (size - 2)
                 bioes += [f"S-{kind}"] if size == 1 else [f"B-{kind}", *middle, f"E-{kind}"]
+                ioe2 += [f"I-{kind}"] * (size - 1) + [f"E-{kind}"]
             before = kind
         assert to_bio2(bio1, "bio1") == to_bio2(bioes, "bioes") == tuple(bio2)
-        assert to_bio2(bio2, "bio2") == tuple(bio2)
+        assert to_bio2(bio2, "bio2") == to_bio2(ioe2, "ioe") == tuple(bio2)
         bilou = [{"E": "L", "S": "U"}.get(tag[0], tag[0]) + tag[1:] for tag in bioes]
-        for letters, tags in (("BI", bio2), ("BIES", bioes), ("BILU", bilou)):
+        bmes = [f"M{tag[1:]}" if tag[0] == "I" else tag for tag in bioes]
+        bmewo = [f"W{tag[1:]}" if tag[0] == "S" else tag for tag in bmes]
+        assert to_bio2(bmes, "bioes") == to_bio2(bmewo, "bioes") == tuple(bio2)
+        written = {"BI": bio2, "BIES": bioes, "BILU": bilou, "BMES": bmes, "BMEW": bmewo}
+        for letters, tags in (written | {"IE": ioe2}).items():
             labels = ["O", *(f"{letter}-{kind}" for letter in letters for kind in "AB")]
             assert in_scheme_of(labels, bio2) == tuple(tags)
         # no entity of the type C follows another, so none begins with B

@@ -258,7 +258,8 @@ def _decode(
 
 # of a tag's letter, those of the beginning and the rest of what it tags
 _DIVIDED = {
-    "B": ("B", "I"), "E": ("I", "E"), "L": ("I", "L"), "S": ("B", "E"), "U": ("B", "L")
+    "B": ("B", "I"), "E": ("I", "E"), "L": ("I", "L"), "S": ("B", "E"), "U": ("B", "L"),
+    "W": ("B", "E"),
 }  # fmt: skip
 
 

@@ -160,8 +160,9 @@ class TagColumns(Config):
     """Column of the word."""
     tag: int = -1
     """Column of the tag."""
-    scheme: Literal["auto", "bio1", "bio2", "bioes", "plain"] = "auto"
-    """Tag scheme, which marks where an entity begins; auto detects it from all tags."""
+    scheme: Literal["auto", "bio1", "bio2", "bioes", "ioe", "plain"] = "auto"
+    """Tag scheme, which marks where an entity begins; auto detects it from all tags. bioes includes
+    BILOU, BMES and BMEWO, ioe both IOE1 and IOE2."""
     layout: Literal["auto", "columns", "joined"] = "auto"
     """Layout of text files: columns, one word a line; joined, sentences of word_TAG; auto detects
     it."""

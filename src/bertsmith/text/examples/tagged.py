@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -21,10 +22,14 @@ from bertsmith.text.opening import TextFile
 from bertsmith.text.tables import ColumnSelection, Table, TableHead
 from bertsmith.text.white_space import UNSPACED, tidy
 
-Scheme = Literal["bio1", "bio2", "bioes", "plain"]
+Scheme = Literal["bio1", "bio2", "bioes", "ioe", "plain"]
 
-_TAG = re.compile(r"O|[BI]|[BIESLU]-.+", re.DOTALL)
-_LIKE_BIOES = {"L": "E", "U": "S"}
+_TAG = re.compile(r"O|[BI]|[BIESLUMW]-.+", re.DOTALL)
+# letters of BILOU, BMES and BMEWO
+_LIKE_BIOES = {"L": "E", "U": "S", "M": "I", "W": "S"}
+_LETTERS: dict[Scheme, str] = {
+    "bio1": "BIO", "bio2": "BIO", "ioe": "IOE", "bioes": "BIOESLUMW"
+}  # fmt: skip
 _INSIDE = frozenset("BIES")
 
 
@@ -39,22 +44,29 @@ class BadTag(ValueError):
 def recognise_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
     """Detect the scheme of the tags of sentences.
 
-    Any E, S, L or U means BIOES. An entity that begins with I, and no B except between two entities
-    of the same type, means BIO1; otherwise it is BIO2.
+    Any S, L or U, or an E beside a B, means BIOES, whose M and W are I and S. An E without any B
+    means IOE (IOE1 and IOE2 are read alike). An entity that begins with I, and no B except between
+    two entities of the same type, means BIO1; otherwise it is BIO2.
     """
+    letters = set[str]()
     inside_begins = begin_alone = False
     for tags in sentences:
         before = ("O", "")
         for tag in tags:
             if not _TAG.fullmatch(tag):
                 return "plain"
-            now = parted(tag)
-            if now[0] in "ES":
+            letters.add(tag[0])
+            if not letters.isdisjoint("SLU") or letters >= {"B", "E"}:
                 return "bioes" if all(_TAG.fullmatch(other) for other in tags) else "plain"
+            now = parted(tag)
             follows = before[0] != "O" and before[1] == now[1]
             inside_begins |= now[0] == "I" and not follows
             begin_alone |= now[0] == "B" and not follows
             before = now
+    if not letters.isdisjoint("MW"):
+        return "plain"
+    if "E" in letters:
+        return "ioe"
     return "bio1" if inside_begins and not begin_alone else "bio2"
 
 
@@ -116,7 +128,7 @@ def to_bio2(tags: Sequence[str], scheme: Scheme) -> tuple[str, ...]:
     converted: list[str] = []
     before = ("O", "")
     for index, tag in enumerate(tags):
-        if not _TAG.fullmatch(tag) or (scheme != "bioes" and parted(tag)[0] in "ES"):
+        if not _TAG.fullmatch(tag) or tag[0] not in _LETTERS[scheme]:
             raise BadTag(index, f"{tag!r} is not a tag of {scheme.upper()}")
         letter, kind = parted(tag)
         follows = before[0] in "BI" and before[1] == kind
@@ -124,7 +136,7 @@ def to_bio2(tags: Sequence[str], scheme: Scheme) -> tuple[str, ...]:
             _check_bioes(index, tag, before, follows=follows)
         elif scheme == "bio2" and letter == "I" and not follows:
             raise BadTag(index, f"{tag!r} does not follow a tag of its type, so nothing starts it")
-        if letter in "BS" or (letter == "I" and not follows):
+        if letter in "BS" or (letter in "IE" and not follows):
             converted.append(f"B-{kind}" if kind else "B")
         elif letter == "O":
             converted.append("O")
@@ -139,17 +151,18 @@ def to_bio2(tags: Sequence[str], scheme: Scheme) -> tuple[str, ...]:
 def in_scheme_of(labels: Sequence[str], tags: Sequence[str]) -> tuple[str, ...]:
     """Convert BIO2 tags to the scheme of a model's labels, which published models differ in.
 
-    It is BIOES or BILOU where labels have their letters, BIO1 where an entity can only begin with
-    I, or the types alone. A tag that the labels lack in their scheme stays as it is.
+    It is BIOES, BILOU, BMES, BMEWO or IOE2 where labels have their letters, BIO1 where an entity
+    can only begin with I, or the types alone. A tag that the labels lack in their scheme stays as
+    it is.
     """
     known = frozenset(labels)
     letters = {tag[:1] for tag in known if _TAG.fullmatch(tag)}
-    single, last = ("U", "L") if letters & set("UL") else ("S", "E")
+    first, inside, last, single = _letters_of(letters)
     ends = bool(letters & {single, last})
     bio1 = any(tag.startswith("I-") and f"B{tag[1:]}" not in known for tag in known)
     converted, ended = list(tags), (0, "")
     for begin, end, kind in entity_spans(tags):
-        entity = ["B", *"I" * (end - begin - 1)]
+        entity = [first, *inside * (end - begin - 1)]
         if ends:
             entity[-1] = single if len(entity) == 1 else last
         elif bio1 and (f"B-{kind}" not in known or ended != (begin, kind)):
@@ -159,6 +172,15 @@ def in_scheme_of(labels: Sequence[str], tags: Sequence[str]) -> tuple[str, ...]:
             converted[word] = next((tag for tag in candidates if tag in known), converted[word])
         ended = end, kind
     return tuple(converted)
+
+
+def _letters_of(letters: AbstractSet[str]) -> tuple[str, str, str, str]:
+    """Return the letters of the first, inner, last and only words of entities, of those given."""
+    if letters & set("UL"):
+        return "B", "I", "L", "U"
+    if "E" in letters and not letters & set("BSW"):
+        return "I", "I", "E", "E"
+    return "B", "M" if "M" in letters else "I", "E", "W" if "W" in letters else "S"
 
 
 def _check_bioes(index: int, tag: str, before: tuple[str, str], *, follows: bool) -> None:

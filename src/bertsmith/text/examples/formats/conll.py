@@ -205,7 +205,7 @@ def _tagged(file: TextFile, sentence: Words, scheme: Scheme) -> Tagged | BadSent
         try:
             tags = to_bio2(sentence.tags, scheme)
         except BadTag as bad:
-            remedy = "correct the tag, or name the scheme: bio1, bio2, bioes or plain"
+            remedy = "correct the tag, or name the scheme: bio1, bio2, bioes, ioe or plain"
             error = file.fault(bad.problem, sentence.lines[bad.index], remedy)
             return BadSentence(error=error, row=sentence.row)
     return Tagged(
