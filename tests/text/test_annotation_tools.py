@@ -161,10 +161,14 @@ def test_options_of_prodigy_are_classes(tmp_path: Path) -> None:
         for text, label in (("good", "POS"), ("bad", "NEG"))
     ]
     path = write(tmp_path / "a.jsonl", rows)
-    columns = Columns(label="accept")
-    assert recognise(path, columns).task == "multi-label"
-    found = read_examples(path, columns, need_label=True)
-    assert [each.label for each in found] == ["POS", "NEG"]
+    for columns in (Columns(label="accept"), Columns()):
+        assert recognise(path, columns).task == "multi-label"
+        found = read_examples(path, columns, need_label=True)
+        assert [each.label for each in found] == ["POS", "NEG"]
+    # whether an annotation was accepted is no class of a text unless that is asked for
+    write(path, [{key: row[key] for key in ("text", *PRODIGY, "answer")} for row in rows])
+    with pytest.raises(ExampleError, match=r"no column that looks like the label; .*'answer'"):
+        recognise(path)
 
 
 def test_a_folder_of_brat_holds_no_classes(tmp_path: Path) -> None:

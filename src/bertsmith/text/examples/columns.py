@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bertsmith.core.errors import UserError
 from bertsmith.text.config import Columns
+from bertsmith.text.examples.example import written_by_prodigy
 from bertsmith.text.headers import (
     NAMED,
     Header,
@@ -50,6 +51,8 @@ LABELS = (
     *("topic", "polarity", "is_duplicate", "quality", "stars", "rating", "score", "answer", "y"),
     *("topics", "genres", "categories", "emotions", "relevance", "rel", "grade"),
 )
+# its "answer" judges an annotation, and "accept" lists the options that were chosen
+_OF_PRODIGY = ("accept", *(name for name in LABELS if name != "answer"))
 GROUPS = ("query_id", "qid", "query-id", "topic_id", "group")
 USUAL_NAMES = frozenset(
     (*FIRSTS, *LABELS, *GROUPS, *(second for _, second in PAIRS), "id", "idx", "index")
@@ -162,7 +165,7 @@ def _by_usual_names(
         indices |= {"text": text} if text is not None else {}
         indices |= {"text_pair": text_pair} if text_pair is not None else {}
     if "label" not in named and not columns.labels:
-        label = first_of(names, LABELS)
+        label = first_of(names, _OF_PRODIGY if written_by_prodigy(head.names) else LABELS)
         if label is not None and label not in indices.values():
             indices["label"] = label
     if "group" not in named and grouped:
