@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 
+from bertsmith.network.config import EncoderConfig, ModelConfig
+from bertsmith.network.model import build_model
 from bertsmith.recipes.config import ExplainConfig, ExplainingConfig, InspectConfig
 from bertsmith.recipes.explain import explain
 from bertsmith.recipes.inspect import inspect
 from bertsmith.reports import annotations as annotated
 from bertsmith.reports import inspection
 from bertsmith.reports.drawing import Drawing
+from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights.folder import save_model, start_from
 from browsing.chromium import Page, Pipes, browser
 
@@ -91,6 +95,54 @@ def test_heads_texts_and_relations_are_reached_by_keys(
     )
     assert len(sentences) == 3
     assert all("word1 (dependent) word2 (its head)" in sentence for sentence in sentences)
+    assert page.complaints() == []
+
+
+HEBREW = (("דוד", 2, "nsubj"), ("קרא", 0, "root"), ("ספר", 2, "obj"), (".", 2, "punct"))
+# the left edges of the first and the last letter of an element's text
+EDGES = """(selector => {
+  const walker = document.createTreeWalker(document.querySelector(selector), NodeFilter.SHOW_TEXT);
+  const letters = [];
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    if (!node.parentElement.matches('.unseen')) {
+      [...node.data].forEach((letter, at) => letter.trim() && letters.push([node, at]));
+    }
+  }
+  return [letters[0], letters.at(-1)].map(([node, at]) => {
+    const range = document.createRange();
+    range.setStart(node, at); range.setEnd(node, at + 1);
+    return range.getBoundingClientRect().left;
+  });
+})"""
+
+
+def test_texts_from_right_to_left_end_on_the_left(
+    browser: Pipes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (annotated, inspection):
+        for name in DRAWINGS:
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, lambda *_, **__: Drawing("<svg></svg>", b"png"))
+    tokenizer = Tokenizer((*SPECIALS, *(word for word, _, _ in HEBREW)), BasicRules(lowercase=True))
+    encoder = EncoderConfig(
+        vocabulary=tokenizer.size, hidden=24, layers=2, heads=3, feed_forward=48, longest=40
+    )
+    config = ModelConfig(encoder=encoder, masked_lm=True)
+    save_model(tmp_path / "model", build_model(config, seed=2), tokenizer)
+    lines = [f"{n}\t{word}\t_\tX\t_\t_\t{head}\t{relation}\t_\t_"
+             for n, (word, head, relation) in enumerate(HEBREW, 1)]  # fmt: skip
+    (tmp_path / "made.conllu").write_text("\n".join(3 * [*lines, ""]) + "\n", encoding="utf-8")
+    out, file = tmp_path / "page.html", str(tmp_path / "made.conllu")
+    inspect(InspectConfig(model=tmp_path / "model", file=file, out=out, control=False))
+    page = opened(browser, out, "#texts button")
+    for selector in ("#texts bdi", ".sentence"):
+        first, last = page.evaluate(f"{EDGES}({selector!r})")
+        assert last < first, selector
+    # the figure of a token stands between it and the next token
+    tab_to(page, "#drawing [data-token]")
+    page.press("ArrowDown")
+    isolated = "[...document.querySelectorAll('#in-words bdi')].map((each) => each.textContent)"
+    assert page.evaluate(isolated)[0] == HEBREW[0][0]
     assert page.complaints() == []
 
 

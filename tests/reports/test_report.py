@@ -18,7 +18,7 @@ from sklearn.metrics import precision_score, recall_score
 from bertsmith.core.errors import DiskError, MissingExtra
 from bertsmith.evaluation.metrics import confusion_counts
 from bertsmith.reports.curves import curves_svg, in_words, smoothed, thinned
-from bertsmith.reports.drawing import grouped_bars, layer_lines
+from bertsmith.reports.drawing import grouped_bars, layer_lines, layer_panels
 from bertsmith.reports.page import Report, confusion_html
 from browsing.chromium import Page as Tab
 from browsing.chromium import Pipes, browser
@@ -241,6 +241,16 @@ def test_texts_begin_on_the_side_of_their_script() -> None:
     text = page.html()
     assert '<td dir="auto">ذهب إلى البيت.</td><td class="number">3</td>' in text
     assert '<td dir="auto">It rained.</td>' in text
+    # side by side they would change places
+    page.settings("labels", {"labels": ("אדם", "מקום")})
+    assert "<dd><bdi>אדם</bdi>, <bdi>מקום</bdi></dd>" in page.html()
+
+
+def test_every_column_of_panels_names_its_axis() -> None:
+    titles = dict.fromkeys(("a", "b", "c", "d"), "share")
+    values = dict.fromkeys(titles, np.ones((2, 3)))
+    svg = layer_panels("made", values, titles, frozenset(titles)).svg
+    assert svg.count(">layer</text>") == 3
 
 
 def test_confusion_tells_recall_by_row_and_precision_by_column() -> None:
@@ -314,6 +324,7 @@ def test_without_matplotlib_the_extra_is_named() -> None:
 import sys, importlib.util
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "matplotlib" else find(name, *rest)
+from bertsmith.reports.drawing import layer_panels
 from bertsmith.reports.page import Report
 Report("none")
 """

@@ -88,7 +88,8 @@ def layer_panels(
                 _percent(axes)
         for axes in list(grid.flat)[len(statistics) :]:
             axes.axis("off")
-        for axes in grid[-1]:
+        # the lowest panel of each column
+        for axes in list(grid.flat)[: len(statistics)][-columns:]:
             axes.set_xlabel("layer", fontsize=9)
         return finished(name)
 

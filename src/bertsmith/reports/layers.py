@@ -220,4 +220,5 @@ def _use(word: WordFigures, number: int) -> str:
     use = word.uses[number]
     begin, end = max(0, use.place - _AROUND), use.place + _AROUND + 1
     before, after = " ".join(use.words[begin : use.place]), " ".join(use.words[use.place + 1 : end])
-    return f"{safe(before)} <b>{safe(use.words[use.place])}</b> {safe(after)}"
+    # in the direction of its script, which does not turn round what is beside it
+    return f"<bdi>{safe(before)} <b>{safe(use.words[use.place])}</b> {safe(after)}</bdi>"

@@ -198,8 +198,7 @@ class Report:
     def settings(self, title: str, settings: Mapping[str, object]) -> None:
         """Add names with their values; keys of nested mappings become dotted paths."""
         pairs = "".join(
-            f"<dt>{safe(name)}</dt><dd>{safe(_plain(value))}</dd>"
-            for name, value in _flat(settings)
+            f"<dt>{safe(name)}</dt><dd>{_isolated(value)}</dd>" for name, value in _flat(settings)
         )
         self._add(title, f"<dl>{pairs}</dl>", long=True)
 
@@ -303,6 +302,14 @@ def _shown(cell: Cell) -> str:
     if isinstance(cell, float):
         return f"{cell:.4g}"
     return f"{cell:,}" if isinstance(cell, int) else safe(cell)
+
+
+def _isolated(value: object) -> str:
+    """Return a value as HTML, the items of a list that is shown whole each in its own direction."""
+    text = _plain(value)
+    if isinstance(value, list | tuple) and value and len(text) <= _MAX_LENGTH:
+        return ", ".join(f"<bdi>{safe(_plain(item))}</bdi>" for item in value)
+    return safe(text)
 
 
 def _plain(value: object) -> str:
