@@ -324,7 +324,6 @@ def test_without_matplotlib_the_extra_is_named() -> None:
 import sys, importlib.util
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "matplotlib" else find(name, *rest)
-from bertsmith.reports.drawing import layer_panels
 from bertsmith.reports.page import Report
 Report("none")
 """
