@@ -17,6 +17,7 @@ from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.pretraining import (
     PRETRAINING,
     GeneratorLM,
+    build_generator,
     generator_config,
     objective_of,
     sample,
@@ -156,6 +157,19 @@ def test_weights_of_the_generator_are_a_pure_function_of_the_seed(seed: int) -> 
     states = [pair(item)[2].own.state_dict() for item in (seed, seed, seed + 1)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     assert any(not torch.equal(states[0][name], states[2][name]) for name in states[0])
+
+
+def test_sums_of_the_generator_start_as_small_as_those_of_a_model() -> None:
+    """What layers add to the stream, where norms come before (Shoeybi et al. 2019, section 4)."""
+    encoder = replace(CONFIG.encoder, hidden=256, heads=8, feed_forward=512, norm="before")
+    generator = build_generator(encoder, seed=1)
+    layers = generator_config(encoder).layers
+    for name, parameter in generator.encoder.blocks.named_parameters():
+        if parameter.dim() > 1:
+            narrow = name.endswith(("output.weight", "down.weight"))
+            # a normal cut at two deviations has 0.88 of its deviation
+            expected = encoder.initial_std * 0.88 / (2 * layers if narrow else 1) ** 0.5
+            assert float(parameter.detach().std()) == pytest.approx(expected, rel=0.05), name
 
 
 def repeated(step: int, rows: int = 16, length: int = 12) -> Batch:

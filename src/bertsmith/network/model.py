@@ -24,7 +24,7 @@ from bertsmith.core.shapes import (
 )
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.network.batch import Batch
-from bertsmith.network.config import ModelConfig, Precision, reads_pooler
+from bertsmith.network.config import EncoderConfig, ModelConfig, Precision, reads_pooler
 from bertsmith.network.dropout import Dropout
 from bertsmith.network.encoded import Encoded
 from bertsmith.network.encoder import Encoder, sinusoidal_table
@@ -152,20 +152,21 @@ def build_model(config: ModelConfig, *, seed: int) -> Model:
     model.to_empty(device="cpu")
     generator = torch.Generator().manual_seed(int(stream(Purpose.WEIGHTS, seed)))
     initialise(model, generator, config.encoder.initial_std)
-    if config.encoder.norm == "before":
-        _scale_residual_outputs(model.encoder)
+    scale_residual_outputs(model.encoder.blocks, config.encoder)
     return model
 
 
 @torch.no_grad()
-def _scale_residual_outputs(encoder: Encoder) -> None:
-    """Scale what layers add to the stream down, so that their sum stays in bounds.
+def scale_residual_outputs(blocks: nn.Module, encoder: EncoderConfig) -> None:
+    """Scale down what new blocks of an encoder add to the stream, so that its sum stays bounded.
 
     Shoeybi et al. 2019, section 4: by the root of two sums a layer. Norms after each sum need none.
     """
-    for name, parameter in encoder.blocks.named_parameters():
+    if encoder.norm != "before":
+        return
+    for name, parameter in blocks.named_parameters():
         if name.endswith(("attention.output.weight", "feed_forward.down.weight")):
-            parameter.mul_((2 * encoder.config.layers) ** -0.5)
+            parameter.mul_((2 * encoder.layers) ** -0.5)
 
 
 @torch.no_grad()

@@ -25,7 +25,7 @@ from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.encoded import NO_TAPS, Encoded, Taps
 from bertsmith.network.encoder import Embeddings, Encoder
 from bertsmith.network.heads import MaskedLMHead
-from bertsmith.network.model import Model, empty_modules, initialise
+from bertsmith.network.model import Model, empty_modules, initialise, scale_residual_outputs
 from bertsmith.network.shape_buckets import pad_targets
 from bertsmith.objectives.cross_entropy import cross_entropy, linear_cross_entropy
 from bertsmith.objectives.objective import Loss, Objective, SequenceTerm, Term, TokenTerm
@@ -87,6 +87,7 @@ def build_generator(encoder: EncoderConfig, *, seed: int) -> Generator:
     generator.to_empty(device="cpu")
     random = torch.Generator().manual_seed(int(stream(Purpose.GENERATOR_WEIGHTS, seed)))
     initialise(generator, random, encoder.initial_std)
+    scale_residual_outputs(generator.encoder.blocks, encoder)
     return generator
 
 

@@ -16,7 +16,8 @@ from torch import nn
 
 from bertsmith.core.errors import ConfigError, RunFolderError
 from bertsmith.core.signals import Interrupted
-from bertsmith.network.model import Model
+from bertsmith.network.config import ModelConfig, encoder_of
+from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, check_layers, prepare
 from bertsmith.recipes.finetune.trial import (
@@ -200,6 +201,18 @@ def test_top_layers_and_pooler_start_anew(make_model: MakeModel) -> None:
         if old.dim() > 1:
             assert torch.equal(old.detach(), new.detach()) != fresh, name
         assert torch.equal(new.detach(), same.detach())
+
+
+def test_new_top_layers_are_as_large_as_those_of_a_new_model() -> None:
+    """With norms before, what layers add to the stream starts smaller than other weights."""
+    encoder = encoder_of("modernbert", "tiny", 99)
+    config = ModelConfig(encoder=encoder, pooler=False).with_head("class", ("no", "yes"))
+    new, model = build_model(config, seed=1), build_model(config, seed=1)
+    prepare_model(model, replace(CONFIG, reinitialise_layers=2), 7)
+    for name, parameter in new.encoder.blocks.named_parameters():
+        if parameter.dim() > 1:
+            found, expected = (m.encoder.blocks.get_parameter(name).std() for m in (model, new))
+            assert float(found.detach() / expected.detach()) == pytest.approx(1, rel=0.05), name
 
 
 def test_more_layers_than_there_are_is_refused(make_model: MakeModel) -> None:

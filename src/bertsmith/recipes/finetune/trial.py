@@ -25,7 +25,7 @@ from bertsmith.evaluation.metrics import format_scores
 from bertsmith.evaluation.significance import Clusters
 from bertsmith.network.config import ModelConfig, Preprocessing
 from bertsmith.network.encoder import Embeddings
-from bertsmith.network.model import Model, initialise
+from bertsmith.network.model import Model, initialise, scale_residual_outputs
 from bertsmith.objectives.objective import Objective
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import Prepared, check_layers
@@ -131,11 +131,12 @@ def reinitialise(model: Model, layers: int, seed: int) -> None:
     faster without it (Zhang et al. 2021, section 4).
     """
     generator = torch.Generator().manual_seed(int(stream(Purpose.REINITIALISED_LAYERS, seed)))
-    std = model.config.encoder.initial_std
-    blocks = list(model.encoder.blocks)
-    for part in (*blocks[len(blocks) - layers :], model.pooler):
+    encoder, blocks = model.config.encoder, model.encoder.blocks
+    top_blocks = blocks[len(blocks) - layers :]
+    for part in (*top_blocks, model.pooler):
         if part is not None:
-            initialise(part, generator, std)
+            initialise(part, generator, encoder.initial_std)
+    scale_residual_outputs(top_blocks, encoder)
 
 
 def freeze(model: Model, layers: int) -> None:
