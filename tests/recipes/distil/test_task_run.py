@@ -206,6 +206,22 @@ def test_a_student_of_another_vocabulary_is_refused(
         )
 
 
+def test_texts_are_cut_to_what_the_student_reads(
+    options: Options, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, tokenizer = load_model(options["teacher"])
+    short = replace(model.config.encoder, longest=9, layers=1)
+    student = build_model(ModelConfig(encoder=short), seed=1)
+    save_model(folder := tmp_path / "short", student, tokenizer)
+    given = {"student": StudentConfig(student=str(folder)), "plain": False}
+    outcome = distil(DistilConfig(**options | given))
+    assert isinstance(outcome, DistilOutcome)
+    assert f"{folder}: reads 9 tokens at most" in capsys.readouterr().err
+    reading = load_model(outcome.model)[0].config.preprocessing
+    assert reading is not None
+    assert reading.longest == 9
+
+
 def test_a_teacher_larger_than_memory_is_refused(
     options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -220,12 +220,28 @@ def _read(
         settings = replace(settings, max_length=trained.longest)
     trainings = config.seeds * (len(config.method) + config.plain)
     length = inputs.length(settings, trainings, device)
-    settings = replace(settings, max_length=length.longest)
     if length.message:
         say(length.message)
+    settings = replace(settings, max_length=_readable_length(config, length.longest))
     limits = limits_of(task, settings, teacher.encoder.longest)
     prepared = prepare(data, inputs.tokenizer, limits)
     return replace(config, settings=settings), inputs, prepared
+
+
+def _named_student(config: DistilConfig) -> Path | None:
+    """Return the folder of the student, None where a size is given or is to be chosen."""
+    options = config.student
+    named = options.size is None and options.student != "auto"
+    return model_folder(Path(options.student)) if named else None
+
+
+def _readable_length(config: DistilConfig, longest: int) -> int:
+    """Return the number of tokens of a text that a student, whose folder is named, reads too."""
+    student = _named_student(config)
+    limit = longest if student is None else read_config(student).encoder.longest
+    if limit < longest:
+        say(f"{student}: reads {limit} tokens at most, and so does its teacher here")
+    return min(limit, longest)
 
 
 def _read_transfer_set(config: DistilConfig, prepared: Prepared) -> tuple[DistilConfig, list[Any]]:
@@ -258,9 +274,8 @@ def _student(
     """Return the student; its size, once chosen, is that of the run that is resumed."""
     teacher, options = inputs.base.config, config.student
     earlier = (folder.settings("distil") or {}).get("student")
-    named = None
-    if options.size is None and options.student != "auto":
-        named = model_folder(Path(options.student))
+    named = _named_student(config)
+    if named is not None:
         check_vocabulary(named, config.teacher)
         encoder = read_config(named).encoder
     elif options.student == "auto" and earlier is not None:
