@@ -293,3 +293,25 @@ def test_what_cannot_be_is_refused_in_a_line(
     ):
         distil(config)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_student_of_numbers_starts_in_the_units_that_it_is_taught_in(
+    base_folder: Path, tmp_path: Path
+) -> None:
+    """The teacher's answers change mean and spread; with all its layers, there is no loss yet."""
+    model, tokenizer = start_from(base_folder, predicts="number", labels=("number",), seed=3)
+    save_model(tmp_path / "teacher", model, tokenizer)
+    rows = [{"text": f"word{n} good", "label": 100 + 7.5 * n} for n in range(20)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
+    settings = FinetuneSettings(
+        epochs=1, batch_size=16, precision="fp32", dropout=0.0, max_length=16, baseline=False
+    )
+    config = DistilConfig(
+        teacher=tmp_path / "teacher", data=tmp_path / "rows.jsonl", out=tmp_path / "out",
+        student=StudentConfig(student="2/24"), settings=settings, seeds=1, plain=False,
+        teaching=TeachingConfig(unlabelled=tmp_path / "texts.txt"), side_by_side=1,
+    )  # fmt: skip
+    distil(config)
+    log = (tmp_path / "out" / "distilbert" / "seed-0" / "log.jsonl").read_text().splitlines()
+    assert json.loads(log[0])["soft_targets_loss"] < 1e-6

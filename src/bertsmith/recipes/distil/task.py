@@ -292,11 +292,10 @@ def _student(
     token_table = (
         named is None and not layers and options.start != "new" and can_take_token_table(encoder)
     )
-    mean, spread = units_of(prepared.data)
     versions = () if named is None else (FolderVersion.of(named.resolve()),)
     return NewStudent(
         teacher=config.teacher, config=head, layers=layers, device=device,
-        token_table=token_table, folder=named, mean=mean, spread=spread, versions=versions,
+        token_table=token_table, folder=named, versions=versions,
     )  # fmt: skip
 
 
@@ -421,13 +420,16 @@ class _Distillation:
         self, name: str, settings: FinetuneSettings, prepared: Prepared, supervision: Supervision
     ) -> list[Trial]:
         """Return the trainings of all seeds."""
+        # of the rows of this training: more rows have another mean
+        mean, spread = units_of(prepared.data)
+        new = replace(self.new, mean=mean, spread=spread)
         return [
             Trial(
                 subfolder=f"{name}/seed-{seed}",
                 title=f"{name}, seed {seed} ({number} of {self.run.seeds})",
                 settings=settings,
                 seed=seed,
-                make_model=self.new,
+                make_model=new,
                 prepared=prepared,
                 supervision=supervision,
             )
