@@ -177,6 +177,14 @@ REFUSED: dict[str, tuple[Change, str]] = {
         lambda path, options: {"settings": replace(QUICK, patience=2), "method": ("minilm",)},
         "--patience could end tinybert and minilm before",
     ),
+    "layers that it has not": (
+        lambda path, options: {"settings": replace(QUICK, freeze_layers=2)},
+        "--freeze-layers is 2; the model has 1 layer of its own",
+    ),
+    "nothing to teach": (
+        lambda path, options: {"settings": replace(QUICK, freeze_layers=1), "method": ("minilm",)},
+        "--freeze-layers 1 freezes all layers of the student, which minilm teaches before its head",
+    ),
     "no data": (lambda path, options: {"data": path / "none.csv"}, "no such file or folder"),
     "no student": (_student("nowhere"), "no such folder"),
 }  # fmt: skip

@@ -223,7 +223,7 @@ def test_more_layers_than_there_are_is_refused(make_model: MakeModel) -> None:
         (replace(CONFIG, reinitialise_layers=1, freeze_layers=2), "overlap"),
     ):
         with pytest.raises(ConfigError, match=message):
-            check_layers(model, config)
+            check_layers(model.config.encoder, config)
 
 
 def test_a_training_that_may_end_early_trains_as_any_other(

@@ -96,6 +96,17 @@ def check_method(
         )
 
 
+def check_teaches(method: Method, student: EncoderConfig, settings: FinetuneSettings) -> None:
+    """Raise `ConfigError` where nothing that a method teaches first is trained."""
+    frozen = settings.freeze_layers
+    if method != "distilbert" and frozen == (student.groups or student.layers):
+        raise ConfigError(
+            f"--freeze-layers {frozen} freezes all layers of the student, which {method} teaches "
+            "before its head",
+            remedy="give fewer",
+        )
+
+
 def other_methods(
     method: Method, teacher: EncoderConfig, student: EncoderConfig, among: Sequence[Method]
 ) -> str:

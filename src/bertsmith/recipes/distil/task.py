@@ -40,6 +40,7 @@ from bertsmith.recipes.distil.methods import (
     TeacherSupervision,
     answer_of,
     check_method,
+    check_teaches,
     method_terms,
     units_of,
 )
@@ -75,6 +76,7 @@ from bertsmith.recipes.finetune.inputs import (
     Inputs,
     LabelledData,
     Prepared,
+    check_layers,
     hash_of,
     labelled_files,
     limits_of,
@@ -159,8 +161,10 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
     earlier = (folder.settings("distil") or {}).get("settings", {}).get("learning_rate")
     settings, rate_note = config.settings.with_rate(new.config.encoder.hidden, earlier)
     config = replace(config, settings=settings)
+    check_layers(new.config.encoder, config.settings)
     for method in config.method:
         check_method(method, inputs.base.config.encoder, new.config.encoder, config.teaching)
+        check_teaches(method, new.config.encoder, config.settings)
     with folder.owned():
         plan = _plan_parallel(config, inputs.base, prepared, device, folder)
         run = _resolve_run(config, prepared, new, device, plan.threads)

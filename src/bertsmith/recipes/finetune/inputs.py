@@ -18,7 +18,7 @@ from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.files import FileState, file_hash, text_hash, unreadable
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted
-from bertsmith.network.config import ModelConfig
+from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.flops import Work, training_flops
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.config import FinetuneSettings
@@ -280,7 +280,7 @@ def read_inputs(
     chosen, reason = task_for(train, task, settings.reading)
     base, tokenizer = load_model(model)
     check_task(chosen, settings)
-    check_layers(base, settings)
+    check_layers(base.config.encoder, settings)
     if reason:
         say(reason)
     data = read_labelled(
@@ -356,9 +356,9 @@ def _encoded(
     return data.task.learning.targets(rows, data.labels, encoded)
 
 
-def check_layers(model: Model, config: FinetuneSettings) -> None:
+def check_layers(encoder: EncoderConfig, config: FinetuneSettings) -> None:
     """Raise `ConfigError` for more layers than there are."""
-    layers = len(model.encoder.blocks)
+    layers = encoder.groups or encoder.layers
     for name in ("reinitialise_layers", "freeze_layers"):
         if getattr(config, name) > layers:
             raise ConfigError(

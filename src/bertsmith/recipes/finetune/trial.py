@@ -116,7 +116,7 @@ def prepare_model(model: Model, config: FinetuneSettings, seed: int) -> None:
 
     Raises `ConfigError` for more layers than there are.
     """
-    check_layers(model, config)
+    check_layers(model.config.encoder, config)
     model.set_dropout(config.dropout)
     if config.reinitialise_layers:
         reinitialise(model, config.reinitialise_layers, seed)
