@@ -303,6 +303,21 @@ def test_few_of_very_long_texts_are_read(
         assert gate.counts["texts"] + compared == 3
 
 
+def test_texts_are_timed_from_all_of_the_file(
+    inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a file in the order of lengths, the first ones are the short ones."""
+    monkeypatch.setattr(precision_gate, "_TEXTS", 8)
+    texts, folder = tmp_path / "sorted.txt", Path(inputs[1])
+    texts.write_text("word1\n" * 8 + "word1 word2 word3\n" * 7, encoding="utf-8")
+    model, _ = load_model(folder)
+    answering = precision_gate.judged_answering(
+        model, Tokenizer.load(folder), None, TextLength(max_length=12), where=folder
+    )
+    gate = precision_gate.read_gate(answering, model.config, texts, tmp_path / "dev.csv", Reading())
+    assert [request.tokens for request in gate.timed] == [3] * 5 + [5] * 3
+
+
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [

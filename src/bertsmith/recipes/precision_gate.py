@@ -285,7 +285,7 @@ def read_gate(
         timed, compared = texts[::2], texts[1::2] or texts
         return VectorGate(
             answering=answering,
-            timed=_requests(answering, _every_nth(timed)),
+            timed=_requests(answering, _timed(timed)),
             compared=_requests(answering, compared),
             pairs=pairs,
         )
@@ -300,7 +300,7 @@ def read_gate(
         present = (item.example for item in islice(inputs, _READ) if item.example is not None)
         results = list(_within_characters(present, answering.characters))
     of_texts.bad_rows.print()
-    chosen = _every_nth(_check_not_empty(results, calibrate))
+    chosen = _timed(_check_not_empty(results, calibrate))
     return TaskGate(answering=answering, timed=_requests(answering, chosen), rows=rows)
 
 
@@ -330,9 +330,10 @@ def _check_not_empty(rows: list[Any], file: Path) -> list[Any]:
     return rows
 
 
-def _every_nth(rows: Sequence[Any]) -> Sequence[Any]:
-    """Return as many as are timed, from all of the file as far as it was read."""
-    return rows[:: max(1, len(rows) // _TEXTS)][:_TEXTS]
+def _timed(rows: Sequence[Any]) -> list[Any]:
+    """Return as many as are timed, evenly from all of the file as far as it was read."""
+    count = min(len(rows), _TEXTS)
+    return [rows[number * len(rows) // count] for number in range(count)]
 
 
 def _requests(answering: Answering[Any, Any], rows: Sequence[Any]) -> list[Request[Any]]:
