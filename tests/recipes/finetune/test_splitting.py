@@ -48,6 +48,18 @@ def test_documents_are_held_out_whole_and_their_copies_join_train(
     assert "6 groups held out whole" in printed
     assert "but for 6 sentences with copies in train" in printed
     assert held_out != split(TAG, rows, 0.1, seed=2)[1]
+    for part in (kept, held_out):
+        assert [row.line for row in part] == sorted(row.line for row in part)
+
+
+def test_documents_are_held_out_whole_where_most_others_are_copies(tmp_path: Path) -> None:
+    """There are more documents than different sentences."""
+    documents = [[f"Name{n} says {part}" for part in "ab"] for n in range(200)]
+    rows = tagged(tmp_path / "news.conll", [*documents, *210 * [["LONDON 1996-08-28"]]])
+    kept, held_out = split(TAG, rows, 0.1, seed=1)
+    names = [{row.text.split()[0] for row in part} for part in (kept, held_out)]
+    assert not names[0] & names[1]
+    assert len(held_out) > 30
 
 
 def test_two_documents_are_cut_by_sentences_with_a_warning(
@@ -138,8 +150,9 @@ def test_pairs_that_share_their_recurring_text_stay_on_one_side(side: str) -> No
     assert set(Counter(row.label for row in held_out)) == {"no", "yes"}
 
 
-def test_a_text_that_all_pairs_share_makes_no_group() -> None:
+def test_a_text_that_all_pairs_share_makes_no_group(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [pair("Is it good?", f"text {n}", "ab"[n % 2]) for n in range(200)]
     assert CLASSIFY.clusters is not None
     assert len(set(CLASSIFY.clusters(rows))) == 200
     assert Counter(row.label for row in split(CLASSIFY, rows, 0.1, seed=1)[1]) == {"a": 10, "b": 10}
+    assert capsys.readouterr().err == ""

@@ -35,7 +35,8 @@ def split(task: Task[R], rows: Sequence[R], share: float, seed: int) -> tuple[li
     identities = [task.identity(row) for row in rows]
     clusters = identities if task.clusters is None else list(task.clusters(rows))
     held_out = set[int]()
-    if len(set(clusters)) < len(set(identities)):
+    # not by their numbers: there may be more copies than rows that share a cluster
+    if len(set(zip(clusters, identities, strict=True))) > len(set(clusters)):
         held_out = _held_out_clusters(task, rows, (identities, clusters), share, seed)
     if not held_out:
         held_out = _held_out(task, rows, identities, share, seed)
