@@ -158,6 +158,32 @@ def test_entities_of_two_models_that_agree_may_yet_differ() -> None:
     assert [found.low, found.high] == pytest.approx([1 - 2 * others, 1.0])
 
 
+def test_sentences_without_entities_prove_nothing() -> None:
+    """Four sentences are on one side, however many others hold no entity."""
+    others = [(0, 0, 0)] * 60
+    right = tagged([(1, 1, 1)] * 4 + others)
+    wrong = tagged([(1, 1, 0), (1, 0, 0), (1, 0, 0), (1, 0, 0), *others])
+    found = difference_of(TAG, TAGS, [right, right], [wrong])
+    assert found.p >= binomtest(4, 4).pvalue - 1e-12
+    # precision is a share of what was predicted, by the model that predicts least
+    alone = Clusters.alone(64)
+    assert uncertainty.units_of(TAG, [right, wrong], TAGS, alone, "precision") == 1
+
+
+def test_an_interval_is_that_of_the_score_that_is_asked_for() -> None:
+    half_right = np.tile([0.0, 0.5, -1.0, 1.0], (20, 1))
+    exact, f1 = (interval_of(SPAN, half_right, (), name) for name in ("exact_match", "f1"))
+    assert exact.low == 0 < exact.high < 0.2
+    assert 0.4 < f1.low < 0.5 < f1.high < 0.6
+
+
+def test_a_margin_is_the_distance_to_the_bound_nearer_to_no_difference() -> None:
+    lead = Difference(points=0.04, low=0.01, high=0.12, p=0.01)
+    behind = replace(lead, points=-0.04, low=-0.12, high=-0.01)
+    assert [each.margin(0.04) for each in (lead, behind)] == pytest.approx([0.05, 0.05])
+    assert replace(lead, low=np.nan, high=np.nan).margin(0.04) == 0.04
+
+
 def test_a_correlation_that_is_whole_in_all_resamples_has_no_interval() -> None:
     """Nothing bounds Matthews' correlation on other rows where all of these are right."""
     right = np.array([(0, 0, 1), (1, 1, 1)] * 20, float)
