@@ -309,7 +309,7 @@ def test_texts_are_timed_from_all_of_the_file(
     """In a file in the order of lengths, the first ones are the short ones."""
     monkeypatch.setattr(precision_gate, "_TEXTS", 8)
     texts, folder = tmp_path / "sorted.txt", Path(inputs[1])
-    texts.write_text("word1\n" * 8 + "word1 word2 word3\n" * 7, encoding="utf-8")
+    texts.write_text("word1\n" * 8 + "\n \n" + "word1 word2 word3\n" * 7, encoding="utf-8")
     model, _ = load_model(folder)
     answering = precision_gate.judged_answering(
         model, Tokenizer.load(folder), None, TextLength(max_length=12), where=folder

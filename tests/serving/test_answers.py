@@ -315,6 +315,7 @@ def test_as_many_classes_are_answered_as_are_asked_for(tmp_path: Path) -> None:
 def test_inputs_that_a_model_was_not_made_for_are_refused(tmp_path: Path) -> None:
     choices, follows = MODELS["bert-choice"], MODELS["bert-pretraining"]
     folders = [saved(tmp_path / "choices", choices), saved(tmp_path / "follows", follows)]
+    folders.append(saved(tmp_path / "questions", MODELS["bert-span"]))
     for name, pairs in (("pairs", True), ("singles", False)):
         read = Preprocessing(longest=20, pairs=pairs)
         folders.append(saved(tmp_path / name, replace(MODELS["bert-class"], preprocessing=read)))
@@ -323,6 +324,8 @@ def test_inputs_that_a_model_was_not_made_for_are_refused(tmp_path: Path) -> Non
         ("choices", "choices", {"text": TEXT, "choices": [SECOND]}, "fewer than two choices"),
         ("choices", "choices", {"text": TEXT, "choices": [SECOND, " "]}, "a text is blank"),
         ("choices", "choices", {"text": "\t", "choices": [SECOND, "word9"]}, "a text is blank"),
+        ("questions", "spans", {"question": " ", "context": TEXT}, "a text is blank"),
+        ("questions", "spans", {"question": TEXT, "context": "\t"}, "a text is blank"),
         ("follows", "next-sentence", TEXT, "the input is a single text"),
         ("follows", "next-sentence", pair | {"text_pair": " "}, "a text is blank"),
         ("pairs", "classes", TEXT, "the model was trained on pairs"),
@@ -614,16 +617,17 @@ def test_a_question_that_is_too_long_is_told_what_would_be_read(tmp_path: Path) 
     asyncio.run(run())
 
 
-IN_WINDOWS: dict[str, Any] = {
-    "tags": LONG,
-    "span": {"question": "word3", "context": LONG},
-    "class": {"text": "word3 word4", "text_pair": LONG},
-}
+IN_WINDOWS: list[tuple[str, Any]] = [
+    ("tags", LONG),
+    ("span", {"question": "word3", "context": LONG}),
+    ("class", {"text": "word3 word4", "text_pair": LONG}),
+    ("class", {"text": LONG, "text_pair": "word3 word4"}),
+]
 
 
-@pytest.mark.parametrize("head", IN_WINDOWS)
-def test_texts_are_read_in_windows_up_to_a_limit(head: str, tmp_path: Path) -> None:
-    config, asked = MODELS[f"bert-{head}"], IN_WINDOWS[head]
+@pytest.mark.parametrize(("head", "asked"), IN_WINDOWS)
+def test_texts_are_read_in_windows_up_to_a_limit(head: str, asked: Any, tmp_path: Path) -> None:  # noqa: ANN401
+    config = MODELS[f"bert-{head}"]
     if head == "class":
         read = Preprocessing(longest=23, pairs=True, long="windows")
         config = replace(config, preprocessing=read)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bertsmith.core.errors import StoreError
+from bertsmith.store import duplicates
 from bertsmith.store.duplicates import DIGEST_BYTES, Digests, SeenTexts
 
 SMALL = {"slots": 64, "filter_bits": 1 << 10}
@@ -36,7 +37,11 @@ def first_ones(batches: list[Digests], seen: set[bytes] | None = None) -> list[l
 
 # halves that are alike by the dozen, as no hash makes them, must not mislead
 @pytest.mark.parametrize("alike", [2**64 - 1, 3])
-def test_first_occurrences_as_a_set_would_tell_them(tmp_path: Path, alike: int) -> None:
+def test_first_occurrences_as_a_set_would_tell_them(
+    tmp_path: Path, alike: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # files are merged in parts
+    monkeypatch.setattr(duplicates, "_REPLAYED", 40)
     batches = stream(9000, 150, alike=alike)
     seen = SeenTexts(tmp_path / "seen", **SMALL)
     assert [seen.add(batch).tolist() for batch in batches] == first_ones(batches)
@@ -45,6 +50,10 @@ def test_first_occurrences_as_a_set_would_tell_them(tmp_path: Path, alike: int) 
     # 250 tables and more were emptied, in files of 32, 256, 2048 digests
     sizes = {path.stat().st_size // DIGEST_BYTES for path in (tmp_path / "seen").glob("sorted-*")}
     assert {32, 256, 2048} >= sizes > {2048}
+    # those that were merged are gone
+    assert sum(path.stat().st_size for path in seen.log.parent.glob("sorted-*")) <= (
+        seen.log.stat().st_size
+    )
 
 
 def test_all_in_memory(tmp_path: Path) -> None:
@@ -56,7 +65,8 @@ def test_all_in_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 30])
-def test_it_goes_on_from_its_log(tmp_path: Path, cut: int) -> None:
+def test_it_goes_on_from_its_log(tmp_path: Path, cut: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates, "_REPLAYED", 100)
     batches = stream(2000, 90)
     seen = SeenTexts(tmp_path / "seen", **SMALL)
     for batch in batches[:cut]:

@@ -217,7 +217,7 @@ def test_a_writer_goes_on_from_any_state(tmp_path: Path, torn: bytes) -> None:
     assert (whole.unknown, whole.text.words) == (len(written), 3 * len(written))
     wanted = contents(tmp_path / "whole")
     assert len([name for name in wanted if name.startswith("tokens")]) > 4
-    for number in range(len(parts)):
+    for number in range(len(parts) + 1):
         folder = tmp_path / str(number)
         writer = write(folder, parts[:number], WriterState())
         state = WriterState.from_dict(json.loads(json.dumps(writer.state.to_dict())))
@@ -228,6 +228,8 @@ def test_a_writer_goes_on_from_any_state(tmp_path: Path, torn: bytes) -> None:
         writer.abandon()
         for path in files:
             path.write_bytes(path.read_bytes() + torn)
+        # the next one, which is not needed if nothing follows
+        (folder / f"tokens-{len(state.shards):05}.bin").write_bytes(torn)
         write(folder, parts[number:], state).finish(fingerprint="", duplicates=0)
         assert contents(folder) == wanted
 

@@ -65,7 +65,7 @@ class SeenTexts:
             raise StoreError("is shorter than it was", where=self.log, remedy=BEGIN_ANEW)
         self._log.truncate(count * DIGEST_BYTES)
         for start in range(0, count, _REPLAYED):
-            self._insert(_read(self._log.fileno(), start, min(start + _REPLAYED, count)))
+            self._insert(_read(self._log.fileno(), start, start + _REPLAYED))
         self.count = count
 
     def add(self, digests: Digests) -> NDArray[np.bool_]:

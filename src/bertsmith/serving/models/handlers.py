@@ -63,7 +63,7 @@ class TaskHandler:
                 return Outcome(number, problem="too_long", message=message, tokens=excess)
             if isinstance(self.predictor.answering, ServedFilling):
                 self.predictor.answering.check_read(request.encoded)
-            while excess and self.windowed and request.tokens > self.limit:
+            while self.windowed and request.tokens > self.limit:
                 shorter = self._shortened(example, request)
                 if shorter == example:
                     break
@@ -372,7 +372,6 @@ def present_fillings(tokenizer: Tokenizer, answer: Fillings, request_input: Inpu
     # where both texts have some and are truncated, it is unknown which of them were read
     elsewhere = re.search(pattern, request_input.second or "") is not None
     known = len(places) >= len(answer.masks) and not elsewhere
-    top = request_input.top or MAX_CANDIDATES
     masks = []
     for number, candidates in enumerate(answer.masks):
         start, end = places[number] if known else (None, None)
@@ -382,7 +381,7 @@ def present_fillings(tokenizer: Tokenizer, answer: Fillings, request_input: Inpu
                 "text": candidate.piece.removeprefix("##"),
                 "score": round(candidate.probability, 6),
             }
-            for candidate in candidates[:top]
+            for candidate in candidates[: request_input.top]
         ]
         masks.append({"start": start, "end": end, "candidates": shown})
     return {"masks": masks}
