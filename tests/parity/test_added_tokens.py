@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 
 from bertsmith.core.errors import UserError
 from bertsmith.text.white_space import tidy
-from bertsmith.tokens.added import AddedToken, AddedTokens
+from bertsmith.tokens.added import AddedToken, AddedTokens, Finder
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.bulk.documents import DocumentEncoder
 from bertsmith.tokens.learning.bpe import learn_byte_bpe
@@ -266,3 +267,20 @@ def test_files_must_agree(transformers4: Transformers, bases: Path, tmp_path: Pa
     path.write_text(json.dumps(data), encoding="utf-8")
     with pytest.raises(UserError, match="bos_token is"):
         Tokenizer.load(folder)
+
+
+@pytest.mark.parametrize("order", [("[x]", "[X]"), ("[X]", "[x]")])
+def test_of_tokens_that_are_normalised_alike_the_special_one_is_matched(
+    order: tuple[str, str],
+) -> None:
+    special = {"[x]": False, "[X]": True}
+    theirs = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    theirs.normalizer = tokenizers.normalizers.Lowercase()
+    for piece in order:
+        token = tokenizers.AddedToken(piece, normalized=True, special=special[piece])
+        (theirs.add_special_tokens if special[piece] else theirs.add_tokens)([token])
+    ids = {piece: theirs.token_to_id(piece) for piece in order}
+    tokens = [AddedToken(piece=item, special=special[item], normalized=True) for item in order]
+    ours = Finder(tokens, ids, reserved=(), normalised=str.lower)
+    found = [part.number for part in ours.parts("[x][X]".lower(), specials_in_text=True)]
+    assert found == theirs.encode("[x][X]").ids == [ids["[X]"]] * 2

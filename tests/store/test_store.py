@@ -283,6 +283,15 @@ def test_damage_is_told(
         TokenStore(folder, verify=True)
 
 
+def test_a_file_that_is_missing_is_told(
+    some_documents: list[Document], tokenizer: Tokenizer, folder: Path
+) -> None:
+    prepare_store(some_documents[:5], tokenizer, folder, held_out=0.0)
+    (folder / "sentences.bin").unlink()
+    with pytest.raises(StoreError, match=r"sentences\.bin: is missing"):
+        TokenStore(folder)
+
+
 @pytest.mark.parametrize("name", ["sentences.bin", "documents.bin"])
 @pytest.mark.parametrize("place", [0, -1])
 def test_offsets_that_do_not_cover_the_text_are_told_without_hashes(
