@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import closing
+
 import pytest
 
+from bertsmith.serving.dispatch.jobs import Job, Part, SentBatch
 from bertsmith.serving.dispatch.throughput import BodyTokens, ModelPace
+from bertsmith.serving.messages import Inputs, Outcomes
 
 
 def test_the_least_tokens_of_a_body_are_those_of_bodies_of_about_its_size() -> None:
@@ -39,3 +44,16 @@ def test_an_odd_body_is_forgotten() -> None:
     for _ in range(5000):
         found.learn(100, 25)
     assert found.least(100) == 24
+
+
+def test_the_tokens_of_texts_are_learned_from_those_that_were_read_whole() -> None:
+    """Of a text that was truncated fewer tokens are read than it has."""
+    with closing(asyncio.new_event_loop()) as loop:
+        part = Part(Job(loop.create_future()), 0, Inputs(["four", "sixsix"]), 10)
+    sent = SentBatch(parts=[part], model=0, tokens=9, large=False, long=False)
+    sent.learn(part, Outcomes(b"", [5, 7], truncated=(0,)))
+    assert (sent.computed, sent.read_bytes, sent.read_tokens) == (12, 6, 5)
+    sent.learn(part, Outcomes([], [5, 0], problems=((1, "failed", "of no use"),)))
+    assert (sent.computed, sent.read_bytes, sent.read_tokens) == (17, 10, 8)
+    sent.learn(part, Outcomes(b"", [5, 7]))
+    assert (sent.computed, sent.read_bytes, sent.read_tokens) == (29, 20, 16)
