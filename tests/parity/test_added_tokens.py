@@ -284,3 +284,14 @@ def test_of_tokens_that_are_normalised_alike_the_special_one_is_matched(
     ours = Finder(tokens, ids, reserved=(), normalised=str.lower)
     found = [part.number for part in ours.parts("[x][X]".lower(), specials_in_text=True)]
     assert found == theirs.encode("[x][X]").ids == [ids["[X]"]] * 2
+
+
+def test_what_follows_a_token_that_is_not_matched_is_matched() -> None:
+    ids = {"[MASK]": 7, "word": 8, "Covid": 9}
+    tokens = [
+        AddedToken(piece=piece, special=piece == "[MASK]", normalized=False, single_word=True)
+        for piece in ids
+    ]
+    finder = Finder(tokens, ids, reserved=["[MASK]"])
+    found = finder.parts("[MASK] words Covid word", specials_in_text=False)
+    assert [part for part in found if part.number] == [(13, 18, 9), (19, 23, 8)]
