@@ -35,6 +35,8 @@ def test_a_text_is_kept_by_its_head_its_tail_or_both(tokenizer: Tokenizer) -> No
     assert inner(tokenizer, "head+tail", 20) == [[100, 101, *range(111, 120)]]
     for fit in ("head", "tail", "head+tail", "windows"):
         assert inner(tokenizer, fit, 11) == [list(range(100, 111))]
+    ((ids, _),) = fitted(tokenizer, np.arange(900), None, longest=512, fit="head+tail").sequences
+    assert np.count_nonzero(ids[1:-1] < 500) == 510 // 4
 
 
 def test_windows_hold_every_token_and_lose_none(tokenizer: Tokenizer) -> None:

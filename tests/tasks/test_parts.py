@@ -284,6 +284,28 @@ def test_the_probability_of_an_answer_is_its_share_among_the_best() -> None:
     assert best[0].probability == max(found.values())
 
 
+def test_the_best_of_all_windows_are_twenty() -> None:
+    """Each window has as many, and the probability of an answer is its share among the best."""
+    row = replace(ZEAL, context=" ".join(f"word{n}" for n in range(30)))
+    encoded = encode_questions(TOKENIZER, [row], ReadingLimits(longest=24))
+    (windows,) = encoded.sidecar
+    assert len(windows.begins) > 1
+    random = np.random.default_rng(3)
+    logits = [random.normal(size=(len(ids), 2)).astype(np.float32) for ids in encoded.ids]
+    best = SPAN.answers.decode(row, windows, logits, ()).best
+    assert len(best) == 20
+    assert sum(answer.probability for answer in best) == pytest.approx(1)
+
+
+def test_a_sentence_is_right_with_the_true_entities_or_with_all_words() -> None:
+    right = TAG.measuring.right
+    assert right is not None
+    entities = [(1, 1, 1, 7, 6), (1, 1, 0, 7, 7), (0, 0, 0, 7, 7), (0, 1, 0, 7, 7)]
+    assert right(np.array(entities, float), UNTUNED).tolist() == [True, False, True, False]
+    words = [(0, 0, 0, 7, 7), (0, 0, 0, 7, 6)]
+    assert right(np.array(words, float), UNTUNED).tolist() == [True, False]
+
+
 @pytest.mark.parametrize(("longest", "least"), [(8, 12), (11, 12)])
 def test_windows_too_small_for_a_question_are_refused(longest: int, least: int) -> None:
     row = Question(

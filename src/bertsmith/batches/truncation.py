@@ -100,7 +100,7 @@ def _windows(
 
 
 def _shortened(tokens: Tokens, count: int, fit: Fit) -> Tokens:
-    if count >= len(tokens) or fit in ("head", "windows"):
+    if fit in ("head", "windows"):
         return tokens[:count]
     head = count // 4 if fit == "head+tail" else 0
     return np.concatenate([tokens[:head], tokens[len(tokens) - (count - head) :]])

@@ -296,7 +296,7 @@ def _answer(context: Encoding, row: Question) -> tuple[int, int] | None:
     end = start + len(row.answers[0].text)
     first = int(np.searchsorted(context.ends, start, side="right"))
     last = int(np.searchsorted(context.starts, end, side="left")) - 1
-    return (first, last) if 0 <= first <= last < len(context) else None
+    return (first, last) if first <= last else None
 
 
 def _positions(
