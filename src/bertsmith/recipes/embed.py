@@ -33,6 +33,7 @@ from bertsmith.tasks.opening import Embedder, open_embedder
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.reading import reading_note
+from bertsmith.text.growing import as_first_opened
 from bertsmith.weights.sentence_folder import is_static, read_static
 
 # vectors that are put into one row group
@@ -242,13 +243,14 @@ def embed(config: EmbedConfig) -> None:
     check_not_read(config.out, [config.out], config.file)
     columns = Columns(**config.columns.to_dict())
     folder = model_folder(config.model)
-    if is_static(folder):
-        _embed_static(folder, config, columns)
-    elif config.ray is not None:
-        with join_cluster(config.ray) as cluster:
-            _embed(replace(config, **cluster_options(config.engine)), columns, cluster)
-    else:
-        _embed(config, columns, None)
+    with as_first_opened(Path(config.file)):
+        if is_static(folder):
+            _embed_static(folder, config, columns)
+        elif config.ray is None:
+            _embed(config, columns, None)
+        else:
+            with join_cluster(config.ray) as cluster:
+                _embed(replace(config, **cluster_options(config.engine)), columns, cluster)
 
 
 def _embed(config: EmbedConfig, columns: Columns, cluster: Cluster | None) -> None:

@@ -16,7 +16,6 @@ from typing import BinaryIO, Final, Protocol, cast, runtime_checkable
 
 from bertsmith.core.errors import ExampleError, UserError
 from bertsmith.core.files import FileState, unreadable
-from bertsmith.core.log import say
 from bertsmith.core.pipes import open_file_or_pipe
 from bertsmith.text.config import AUTO, UTF8, codec_named
 from bertsmith.text.encodings import (
@@ -30,7 +29,7 @@ from bertsmith.text.encodings import (
     print_guess,
     resolve,
 )
-from bertsmith.text.growing import lines_so_far
+from bertsmith.text.growing import OpenedFile, opened_file
 
 COMPRESSED = (".gz", ".zst")
 TEXTS = (".txt", ".md", ".markdown", ".rst", ".log")
@@ -41,6 +40,8 @@ MAX_FILE_LENGTH = 1 << 29
 
 ESCAPED = re.compile("[\udc80-\udcff]")
 """An undecodable byte in text ("surrogateescape")."""
+# a part of such a file is none
+_WHOLE = (".json", ".parquet", ".xml")
 _LINE_END = re.compile("(\r\n|\r|\n)")
 _MAX_VERDICTS = 100_000
 # files are opened several times, to recognise and to read them, but examined and reported once
@@ -65,16 +66,10 @@ class Stream(Protocol):
 class TextFile:
     """A file to be read once, with the class of its errors."""
 
-    def __init__(
-        self, path: Path, error: type[UserError], encoding: str = AUTO, *, growing: bool = False
-    ) -> None:
-        """Read `path` in the named encoding, or in the detected one.
-
-        One that is `growing`, such as a log, is read up to the last line that it has when opened.
-        """
+    def __init__(self, path: Path, error: type[UserError], encoding: str = AUTO) -> None:
+        """Read `path` in the named encoding, or in the detected one."""
         self.path = path
         self.encoding = encoding
-        self._growing = growing
         self._codec = UTF8
         self._guessed = False
         self._candidates: tuple[str, ...] = ()
@@ -154,22 +149,22 @@ class TextFile:
             if not (longer and self.state().size > before.size):
                 self.check_unchanged(before)
 
-    def _lines_so_far(self) -> Generator[bytes, None, None]:
-        """Yield a file's bytes in blocks; of one that grows meanwhile, whole lines, and say so.
+    def _as_first_opened(self, opened: OpenedFile) -> Generator[bytes, None, None]:
+        """Yield the bytes in blocks up to where the file ended when it was first opened.
 
-        Raises the file's error as `_raw_blocks` does for any other change.
+        Raises the file's error if it has changed since otherwise than by growing.
         """
         with self.open():
             assert self._raw is not None
-            before = self.state()
-            size = yield from lines_so_far(self._raw, before)
-            if size is None:
+            before = opened.state(self.state())
+            if not (yield from opened.blocks(self._raw)):
                 raise self._changed(before, self.state())
-        if size:
-            say(
-                f"{self.path.name} grew while it was read: of its lines, those were read that it "
-                f"had when it was opened, {size:,} bytes"
-            )
+
+    def _opened(self) -> OpenedFile | None:
+        """Return the file as it was first opened, if it is one of lines that may become more."""
+        if self.compressed or kind_of(self.path) in _WHOLE or not self.path.is_file():
+            return None
+        return opened_file(self.path)
 
     def state(self) -> FileState:
         """Return the state of the open file, which another may have replaced by its name."""
@@ -192,8 +187,9 @@ class TextFile:
     def _blocks_in(self, codec: str, start: int) -> Generator[bytes, None, None]:
         """Yield the bytes of a text in a codec: if UTF-8, from an offset on, else all."""
         # half of a wide character may look like the end of a line
-        if self._growing and self.path.is_file() and not (self.compressed or is_wide(codec)):
-            return self._lines_so_far()
+        opened = None if is_wide(codec) else self._opened()
+        if opened is not None:
+            return self._as_first_opened(opened)
         return self._raw_blocks(start if codec == UTF8 else 0)
 
     def _open_decoded(self, start: int = 0) -> tuple[str, Generator[bytes, None, None]]:
@@ -237,10 +233,12 @@ class TextFile:
         A new guess is reported by `report`.
         """
         try:
-            state = self.path.stat()
+            inode, state = self.path.stat().st_ino, FileState.of(self.path)
         except OSError as error:
             raise unreadable(self._error, error, self.path) from error
-        key = (str(self.path.absolute()), state.st_ino, state.st_size, state.st_mtime_ns)
+        if (opened := self._opened()) is not None:
+            state = opened.state(state)
+        key = (str(self.path.absolute()), inode, state.size, state.changed)
         if key not in _verdicts:
             with closing(self._raw_blocks(longer=True)) as blocks:
                 _remember(key, judge(blocks))

@@ -46,6 +46,7 @@ from bertsmith.tasks.task import Labels, Record, Task
 from bertsmith.text.examples.example import BadLabel, Example, classes_of
 from bertsmith.text.examples.reading import Check, reading_note
 from bertsmith.text.examples.tagged import Tagged
+from bertsmith.text.growing import as_first_opened
 from bertsmith.text.opening import kind_of
 from bertsmith.text.tables import TABLES
 
@@ -67,11 +68,12 @@ def predict(config: PredictConfig) -> None:
     continues texts. Memory does not grow with the number of rows. What is read of a text is as in
     training unless the options say otherwise; the number of longer texts is printed at the end.
     """
-    if config.ray is not None:
+    with as_first_opened(Path(config.file)):
+        if config.ray is None:
+            _predict(config, None)
+            return
         with join_cluster(config.ray) as cluster:
             _predict(config, cluster)
-    else:
-        _predict(config, None)
 
 
 def _predict(config: PredictConfig, cluster: Cluster | None) -> None:

@@ -215,7 +215,7 @@ def _lines(
         lines = standard_input(columns.encoding, holds, escaped=bad.on_bad != "fail")
         undecodable: _Undecodable = partial(undecodable_input, encoding=columns.encoding)
     else:
-        text_file = TextFile(Path(file), ExampleError, columns.encoding, growing=True)
+        text_file = TextFile(Path(file), ExampleError, columns.encoding)
         source, lines = file, text_file.lines(escaped=bad.on_bad != "fail")
         undecodable = text_file.undecodable
     empty = True

@@ -29,6 +29,7 @@ from bertsmith.recipes.predict.recipe import AnswerWriter, answer_rows, check_of
 from bertsmith.recipes.predict.rows import text_rows
 from bertsmith.tasks.task import Brief, Record
 from bertsmith.text.examples.example import Example
+from bertsmith.text.growing import as_first_opened
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
 
@@ -169,16 +170,17 @@ def score(config: ScoreConfig) -> dict[str, Any]:
     rows = text_rows(config.file, config.reading, pairs=True, check=check)
     written, summary = AnswerWriter(config.format, keys=answering.keys), Summary()
     bad_count = 0
-    for row, record in answer_rows(prepared.predictor(answering), answering, rows):
-        if row.example is None or record is None:
+    with as_first_opened(Path(config.file)):
+        for row, record in answer_rows(prepared.predictor(answering), answering, rows):
+            if row.example is None or record is None:
+                if not config.json:
+                    written.blank(row.columns)
+                    bad_count += row.bad
+                continue
+            summary.add(record)
             if not config.json:
-                written.blank(row.columns)
-                bad_count += row.bad
-            continue
-        summary.add(record)
-        if not config.json:
-            lines = partial(answering.lines, row.example, record, terminal_preview)
-            written.add(row.columns, record, lines)
+                lines = partial(answering.lines, row.example, record, terminal_preview)
+                written.add(row.columns, record, lines)
     figures = summary.figures() | {"engine": prepared.to_dict()}
     if config.json:
         print_json(figures)

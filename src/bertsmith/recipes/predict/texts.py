@@ -51,7 +51,7 @@ class Texts:
         if kind_of(path) in TABLES or has_labels(path, self._columns):
             return self._rows(path)
         self._columns.check_read(path, "lines of text")
-        self._read = file = TextFile(path, ExampleError, self._columns.encoding, growing=True)
+        self._read = file = TextFile(path, ExampleError, self._columns.encoding)
         return self._examples(file.lines(), str(path))
 
     @property
