@@ -12,6 +12,7 @@ card), so that no caller can forget it. JSON stays exact: its own escapes do the
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shlex
@@ -23,6 +24,8 @@ from pathlib import Path
 MAX_LENGTH = 200
 """Characters shown of one string."""
 _SMALL = 0.1
+# nearer to 1, six decimals would make shares equal that differ
+_NEAR_ONE = 1e-3
 
 # more would run over the lines above and below; no orthography stacks as many
 _MAX_MARKS = 6
@@ -65,7 +68,13 @@ def count_with_verb(part: int, total: int, noun: str) -> str:
 
 
 def rounded(number: float) -> float:
-    """Return a number of an answer: six decimals, or six significant figures of small ones."""
+    """Return a number of an answer: six decimals, or six significant figures of small ones.
+
+    Of a share just below 1 the distance to 1 has six significant figures.
+    """
+    rest = 1 - number
+    if 0 < rest < _NEAR_ONE:
+        return round(number, 5 - math.floor(math.log10(rest)))
     shown = round(number, 6) if abs(number) >= _SMALL else float(f"{number:.6g}")
     return shown + 0.0
 
