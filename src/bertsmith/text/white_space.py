@@ -14,10 +14,24 @@ UNSPACED: Final = re.compile(
 """Runs of characters of scripts without blanks between words."""
 
 
+_CONTROLS: Final = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[\x40-~]"  # colours, movements of the cursor
+    r"|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)"  # titles, links
+    r"|[PX^_][^\x1b]{0,4096}\x1b\\"
+    r"|[#%()*+][0-~]|[78=>Mc\\\[\]PX^_]|)"
+)
+"""A control sequence of a terminal (ECMA-48), or a lone escape."""
+
+
 def tidy(text: str) -> str:
-    """Return the text with single spaces as white space, without NULs and lone surrogates."""
+    """Return the text with single spaces as white space, without what no text has.
+
+    That is NULs, lone surrogates and the control sequences of terminals.
+    """
     if text.isprintable() and "  " not in text and text[:1] != " " != text[-1:]:
         return text  # the space is the only printable white space; many times faster than splitting
+    if "\x1b" in text:
+        text = _CONTROLS.sub("", text)
     text = " ".join(text.replace("\0", "").split())
     try:
         text.encode()
@@ -31,8 +45,13 @@ def tidy_places(text: str) -> list[int]:
     """Return the offset of each tidy character in the text; of a space, that of its run's first."""
     places: list[int] = []
     after_word = False
+    after_control = 0
     for offset, letter in enumerate(text):
-        if letter == "\0":
+        if letter == "\x1b" and offset >= after_control:
+            control = _CONTROLS.match(text, offset)
+            assert control is not None
+            after_control = control.end()
+        if offset < after_control or letter == "\0":
             continue
         if not letter.isspace() or after_word:
             places.append(offset)
