@@ -76,6 +76,61 @@ def test_readings_over_characters_are_no_text(tmp_path: Path) -> None:
     assert _read(path) == [("漢字と東京の語", "次の文")]
 
 
+INLINE = """<p>Energy is <math><semantics><mrow><mi>m</mi><msup><mi>c</mi><mn>2</mn></msup></mrow>
+<annotation encoding="application/x-tex">mc^{2}</annotation></semantics></math>, and
+<img src=a alt=b> a smile, <svg/>an <svg:svg><svg:title>icon</svg:title></svg:svg>icon,
+<picture><source srcset=a><img src=b></picture>all in one.</p><annotation>Other</annotation>
+"""
+
+
+def test_pictures_and_formulas_end_no_paragraph(tmp_path: Path) -> None:
+    path = tmp_path / "a.html"
+    path.write_text(INLINE, encoding="utf-8")
+    assert _read(path) == [("Energy is mc2 , and a smile, an icon, all in one.", "Other")]
+
+
+DOCBOOK = """<?xml version="1.0"?><!DOCTYPE article PUBLIC "-//OASIS//DTD DocBook XML V4.5//EN" "">
+<article><title>ls</title><para>Run <command>ls</command> with <option>-l</option>.</para>
+<table><tgroup cols="2"><tbody><row><entry>-a</entry><entry>all</entry></row></tbody></tgroup>
+</table><para>See <ulink url="u">there</ulink>.</para></article>
+"""
+TEI = """<TEI xmlns="http://www.tei-c.org/ns/1.0"><text><body>
+<p>In <date when="1843">1843</date> <persName>Ada</persName> wrote<lb/>letters.</p>
+<table/><table><row><cell>A</cell></row></table><list><item>one</item></list><p>Last.</p>
+</body></text></TEI>
+"""
+JATS = """<article xmlns:mml="http://www.w3.org/1998/Math/MathML"><body>
+<p>Of <italic>E. coli</italic>
+(<xref rid="b1">1</xref>), <inline-formula><alternatives><mml:math><mml:mi>x</mml:mi></mml:math>
+<tex-math>\\usepackage{amsmath}</tex-math></alternatives></inline-formula> holds.</p>
+</body></article>
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "paragraphs"),
+    [
+        (DOCBOOK, ("ls", "Run ls with -l.", "-a", "all", "See there.")),
+        (TEI, ("In 1843 Ada wrote letters.", "A", "one", "Last.")),
+        (JATS, ("Of E. coli (1), x holds.",)),
+    ],
+)
+def test_articles_are_documents_and_words_in_them_no_paragraphs(
+    tmp_path: Path, text: str, paragraphs: tuple[str, ...]
+) -> None:
+    path = tmp_path / "a.xml"
+    path.write_text(text, encoding="utf-8")
+    assert _read(path) == [paragraphs]
+
+
+def test_the_names_of_words_in_articles_are_those_of_fields_elsewhere(tmp_path: Path) -> None:
+    path = tmp_path / "a.xml"
+    items = "".join(f"<item><quote>Quote {n}</quote><link>a</link></item>" for n in range(2))
+    for root in ("list", "quotes"):
+        path.write_text(f"<{root}>{items}</{root}>", encoding="utf-8")
+        assert _read(path) == [("Quote 0", "a"), ("Quote 1", "a")]
+
+
 def test_blank_lines_part_paragraphs_of_xml(tmp_path: Path) -> None:
     path = tmp_path / "wiki.xml"
     path.write_text(
@@ -94,7 +149,7 @@ def test_blank_lines_part_paragraphs_of_xml(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
-@pytest.mark.parametrize("text", [PAGE, DUMP, READINGS])
+@pytest.mark.parametrize("text", [PAGE, DUMP, READINGS, INLINE, TEI, JATS])
 def test_blocks_may_end_anywhere(tmp_path: Path, text: str, size: int) -> None:
     file = TextFile(tmp_path / "a.xml", CorpusError)
     whole = list(documents_of_markup(file, [text], records=True))

@@ -20,20 +20,47 @@ from bertsmith.text.opening import TextFile
 PAGES = (".html", ".htm", ".xhtml")
 MARKUP = (*PAGES, ".xml")
 
-_INLINE_NAMES = (
-    "a abbr acronym b bdi bdo big cite code data del dfn em emph font foreign g hi i ins kbd "
-    "mark name nobr num orth q ref rs ruby rb rt rp rtc s samp small span strike strong sub sup "
-    "time tt u var w c pc wbr x"
-)
-_INLINE = frozenset(_INLINE_NAMES.split())
-_DROPPED_NAMES = "script style template noscript svg"
+_DROPPED_NAMES = "script style template noscript svg tex-math"
 _DROPPED = frozenset(_DROPPED_NAMES.split())
+# a formula in another notation, behind that which is shown
+_DROPPED_IN_MATH = frozenset(["annotation", "annotation-xml"])
+_INLINE_NAMES = f"""
+    a abbr acronym b bdi bdo big cite code data del dfn em embed font foreign g hi i img ins kbd
+    mark name nobr num orth picture q ref rs ruby rb rt rp rtc s samp small source span strike
+    strong sub sup time tt u var w c pc wbr x
+    math maction menclose merror mfrac mfenced mi mmultiscripts mn mo mover mpadded mphantom
+    mprescripts mroot mrow ms mspace msqrt mstyle msub msubsup msup mtable mtd mtext mtr munder
+    munderover none semantics
+    {_DROPPED_NAMES}
+"""
+_INLINE = frozenset(_INLINE_NAMES.split())
+# of DocBook, JATS and TEI; in other files such names may be those of records' parts
+_PROSE_NAMES = """
+    bold citetitle classname command computeroutput email emphasis envar ext-link filename firstterm
+    function guibutton guilabel guimenu guimenuitem inline-formula inline-graphic inlineequation
+    inlinemediaobject italic keycap link literal monospace named-content option parameter phrase
+    productname quote replaceable roman sans-serif sc styled-content subscript superscript
+    systemitem trademark ulink underline uri userinput varname xref
+    add alternatives anchor cb corr date emph forename gloss lb mentioned milestone orgname pb
+    persname placename ptr rolename seg settlement socalled supplied surname term unclear
+"""
+_PROSE = _INLINE | frozenset(_PROSE_NAMES.split())
+_PROSE_ROOTS_NAMES = """
+    appendix article book chapter part pmc-articleset preface refentry reference section set tei
+    tei.2 teicorpus
+"""
+_PROSE_ROOTS = frozenset(_PROSE_ROOTS_NAMES.split())
+# where lines, columns and pages of a printed source begin
+_BEGINNINGS = frozenset(["lb", "cb", "pb"])
 # readings over the characters of a <ruby>, and the brackets for browsers that cannot show them
 _READINGS = frozenset(["rt", "rp", "rtc"])
 _AFTER_READINGS = frozenset(["ruby", "rb"])
 # records of an XML file, each a separate document
 _RECORDS_NAMES = "article chapter doc document entry item page post record review row"
 _RECORDS = frozenset(_RECORDS_NAMES.split())
+# unless they are parts of a table or a list within a document
+_PARTS = frozenset(["entry", "item", "row"])
+_LISTS = frozenset(["informaltable", "list", "table", "tgroup"])
 _BEGINNING = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml\b|!doctype\b|!--|(?:html|doc|tei|body)\b[^<>]*>)",
     re.IGNORECASE,
@@ -74,6 +101,9 @@ class _Scanner:
     tag: tuple[str, bool] = ("", False)
     dropped: str = ""
     reading: bool = False
+    math: bool = False
+    root: str = ""
+    inline: frozenset[str] = _INLINE
     pieces: list[tuple[int, str, str]] = field(default_factory=list)
 
     def feed(self, text: str, *, last: bool = False) -> list[tuple[int, str, str]]:
@@ -126,7 +156,8 @@ class _Scanner:
     def _dropped(self, text: str, at: int) -> int:
         """Skip the content of a script or the like, where only the end tag counts."""
         name = self.dropped
-        match = re.compile(rf"</{name}[^>]{{0,100}}>", re.IGNORECASE).search(text, at)
+        end_tag = rf"</(?:[\w.-]{{1,40}}:)?{name}(?:[\s/][^>]{{0,60}})?>"
+        match = re.compile(end_tag, re.IGNORECASE).search(text, at)
         if match is None:
             end = max(at, text.rfind("<", max(at, len(text) - 120)))
             self.rest = text[end:] if text[end : end + 1] == "<" and len(text) - end < 120 else ""
@@ -183,17 +214,27 @@ class _Scanner:
         name, closing = self.tag
         assert self.open is not None
         line, self.open = self.open.line, None
-        if name in _DROPPED and not closing and not self_closing:
+        if not self.root:
+            self.root = name
+            self.inline = _PROSE if name in _PROSE_ROOTS else _INLINE
+        if name == "math":
+            self.math = not closing
+        dropped = name in _DROPPED or (self.math and name in _DROPPED_IN_MATH)
+        if dropped and not closing and not self_closing:
             self.dropped = name
             self.open = _Open(f"<{name}>", "", line)
             return
         if name in _READINGS:
             # its end tag may be left out
             self.reading = not closing
-        elif name in _AFTER_READINGS or name not in _INLINE:
+        elif name in _AFTER_READINGS or name not in self.inline:
             self.reading = False
-        if name not in _INLINE:
+        if name not in self.inline:
             self.pieces.append((line, f"/{name}" if closing else name, ""))
+            if self_closing:
+                self.pieces.append((line, f"/{name}", ""))
+        elif name in _BEGINNINGS:
+            self.pieces.append((line, "", " "))
 
 
 def documents_of_markup(
@@ -203,8 +244,9 @@ def documents_of_markup(
     scanner = _Scanner(file)
     builder = DocumentBuilder(str(file.path))
     parts: list[str] = []
-    start = length = 0
+    start = length = lists = 0
     blank = True
+    ends = False
 
     def paragraph() -> bool:
         text = "".join(parts)
@@ -227,8 +269,13 @@ def documents_of_markup(
                 full = length > MAX_PARAGRAPH_LENGTH and paragraph()
             else:
                 full = paragraph()
-            if full or (records and tag.removeprefix("/") in _RECORDS):
+                name = tag.removeprefix("/")
+                if name in _LISTS and name != scanner.root:
+                    lists = max(0, lists + (1 if tag == name else -1))
+                ends = name in _RECORDS and not (lists and name in _PARTS)
+            if full or (records and ends):
                 yield from builder.end()
+            ends = False
     scanner.end()
     paragraph()
     yield from builder.end()
