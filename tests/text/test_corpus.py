@@ -523,3 +523,13 @@ def test_a_pipe_is_refused_with_what_to_do_instead(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "63")
     with pytest.raises(CorpusError, match="it is a pipe: write what it gives to a"):
         Corpus([str(tmp_path / "63")])
+
+
+def test_a_list_of_strings_is_a_document_of_as_many_paragraphs(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = [{"text": ["One.", "Two."]}, {"text": []}, {"text": "Three."}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert [document.paragraphs for document in Corpus([path])] == [("One.", "Two."), ("Three.",)]
+    path.write_text('{"text": ["One.", 2]}\n', encoding="utf-8")
+    with pytest.raises(CorpusError, match="'text' is a list, not text"):
+        list(Corpus([path]))

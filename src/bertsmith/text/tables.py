@@ -253,10 +253,15 @@ class Table:
         return heads[0] if heads else None
 
     def texts(self, column: str, header: HeaderOption = "auto") -> Iterator[tuple[int, str]]:
-        """Yield line and text of every row with a text in a column given by name or position."""
+        """Yield line and text of every row with a text in a column given by name or position.
+
+        A list of strings is a text with a string in each line.
+        """
         for line, (text,) in self.rows(lambda head: self._text(head, column, header)):
             if isinstance(text, str):
                 yield line, text
+            elif isinstance(text, list) and all(isinstance(part, str) for part in text):
+                yield line, "\n".join(text)
             elif text is not None:
                 remedy = "name a column of strings"
                 raise self.file.fault(f"{column!r} is {type_of(text)}, not text", line, remedy)
