@@ -123,6 +123,41 @@ def test_articles_are_documents_and_words_in_them_no_paragraphs(
     assert _read(path) == [paragraphs]
 
 
+FEED = """<rss><channel><item><title>A &amp;amp; B</title>
+<description>&lt;p&gt;One &lt;b&gt;word&lt;/b&gt;&lt;/p&gt;
+&lt;p&gt;Two &amp;lt;3&lt;/p&gt;</description>
+<encoded><![CDATA[<!-- x --><p>Three<br />four</p><style>p {}</style>]]></encoded></item>
+<item><description>3 &lt; 4 and &lt;b&gt; is bold</description></item>
+<item><description>&lt;p&gt;Cut&lt;/p&gt; &lt;!-- off</description></item></channel></rss>
+"""
+
+
+def test_html_inside_xml_is_read_as_html(tmp_path: Path) -> None:
+    path = tmp_path / "a.xml"
+    path.write_text(FEED, encoding="utf-8")
+    assert _read(path) == [
+        ("A &amp; B", "One word", "Two <3", "Three", "four"),
+        ("3 < 4 and <b> is bold",),
+        ("<p>Cut</p> <!-- off",),
+    ]
+    path.write_text("<article><para>Write &lt;p&gt;a&lt;/p&gt;.</para></article>")
+    assert _read(path) == [("Write <p>a</p>.",)]
+
+
+def test_a_record_of_pubmed_is_a_document(tmp_path: Path) -> None:
+    path = tmp_path / "a.xml"
+    record = "<PubmedArticle><PMID>7</PMID><Article><T>On genes.</T></Article></PubmedArticle>"
+    path.write_text(f"<PubmedArticleSet>{record}{record}</PubmedArticleSet>")
+    assert _read(path) == [("7", "On genes.")] * 2
+
+
+def test_markup_of_a_wiki_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.xml"
+    path.write_text('<mediawiki xmlns="x"><page><text>[[a]]</text></page></mediawiki>')
+    assert _read(path) == [("[[a]]",)]
+    assert "markup of MediaWiki stays" in capsys.readouterr().err.replace("\n", " ")
+
+
 def test_the_names_of_words_in_articles_are_those_of_fields_elsewhere(tmp_path: Path) -> None:
     path = tmp_path / "a.xml"
     items = "".join(f"<item><quote>Quote {n}</quote><link>a</link></item>" for n in range(2))
@@ -149,7 +184,7 @@ def test_blank_lines_part_paragraphs_of_xml(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
-@pytest.mark.parametrize("text", [PAGE, DUMP, READINGS, INLINE, TEI, JATS])
+@pytest.mark.parametrize("text", [PAGE, DUMP, READINGS, INLINE, TEI, JATS, FEED])
 def test_blocks_may_end_anywhere(tmp_path: Path, text: str, size: int) -> None:
     file = TextFile(tmp_path / "a.xml", CorpusError)
     whole = list(documents_of_markup(file, [text], records=True))

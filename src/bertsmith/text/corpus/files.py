@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bertsmith.core.errors import CorpusError
 from bertsmith.core.files import FileState, unreadable
+from bertsmith.core.log import say
 from bertsmith.core.printable import counted
 from bertsmith.text.config import AUTO, HeaderOption, Layout, check_encoding
 from bertsmith.text.corpus.documents import SAMPLE_CHARACTERS, Document, measure_start
@@ -41,6 +42,7 @@ _FOLDER_LINK, _BROKEN_LINK, _SPECIAL = "link to a folder", "broken link", "pipe 
 _PLURALS = {
     _FOLDER_LINK: "links to folders", _BROKEN_LINK: "broken links", _SPECIAL: "pipes or devices"
 }  # fmt: skip
+_WIKI = b"<mediawiki "
 _HEAD_BYTES = 4 * SAMPLE_CHARACTERS  # the most bytes that many characters can take
 _KINDS = (
     "a corpus is .txt, .md, .rst, .log, .html, .xml, .jsonl, .parquet, .csv, .tsv or source code, "
@@ -245,6 +247,8 @@ class Corpus:
 
     def _markup(self, path: Path, start: Position) -> Iterator[Section]:
         file = self._current = TextFile(path, CorpusError, self.encoding)
+        if path.is_file() and _WIKI in first_bytes(path):
+            say(f"{path}: markup of MediaWiki stays in its text; WikiExtractor takes it out")
         documents = documents_of_markup(file, file.texts(), records=kind_of(path) not in PAGES)
         yield from document_sections(file, islice(documents, start.offset, None), start, self._done)
 

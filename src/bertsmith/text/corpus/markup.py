@@ -1,6 +1,7 @@
 """The text of HTML and XML: tags, comments, scripts and styles dropped, entities decoded.
 
-A tag ends a paragraph unless it is an inline tag (`_INLINE`); in XML a blank line does too. The
+A tag ends a paragraph unless it is an inline tag (`_INLINE`); in XML a blank line does too, and
+HTML that is escaped or in CDATA is read as HTML, but in articles, which may be about it. The
 readings that HTML puts over characters (ruby) are left out. No tree is built and nothing is
 fetched: entities that a document declares itself are not expanded, so that expansion cannot blow
 up; deep nesting costs nothing; memory is that of a block of the file.
@@ -56,7 +57,7 @@ _BEGINNINGS = frozenset(["lb", "cb", "pb"])
 _READINGS = frozenset(["rt", "rp", "rtc"])
 _AFTER_READINGS = frozenset(["ruby", "rb"])
 # records of an XML file, each a separate document
-_RECORDS_NAMES = "article chapter doc document entry item page post record review row"
+_RECORDS_NAMES = "article chapter doc document entry item page post record review row pubmedarticle"
 _RECORDS = frozenset(_RECORDS_NAMES.split())
 # unless they are parts of a table or a list within a document
 _PARTS = frozenset(["entry", "item", "row"])
@@ -66,6 +67,10 @@ _BEGINNING = re.compile(
     re.IGNORECASE,
 )
 _BLANK_LINES = re.compile(r"\n[ \t]*\n")
+# HTML inside XML, as feeds and exports of blogs have it
+_HTML_INSIDE = re.compile(
+    r"</(?:p|div|span|a|li|h[1-6]|blockquote|strong|em|b|i|td|pre|code)>|<br ?/?>", re.IGNORECASE
+)
 _MARK = re.compile(r"<(?:(!--|!\[CDATA\[|!|\?)|(/?)([A-Za-z_][\w:.-]{0,100}))")
 _TAG_END = re.compile(r"[>\"']")
 # a possible beginning of markup or an entity that continues in the next block
@@ -252,8 +257,12 @@ def documents_of_markup(
         text = "".join(parts)
         parts.clear()
         full = False
-        for part in _BLANK_LINES.split(text) if records else [text]:
-            full = builder.add(start, part)
+        texts = [text]
+        if records and scanner.inline is _INLINE and _HTML_INSIDE.search(text):
+            texts = _paragraphs_of_html(file, text)
+        for each in texts:
+            for part in _BLANK_LINES.split(each) if records else [each]:
+                full = builder.add(start, part)
         return full
 
     for block in chain(blocks, (None,)):
@@ -272,10 +281,28 @@ def documents_of_markup(
                 name = tag.removeprefix("/")
                 if name in _LISTS and name != scanner.root:
                     lists = max(0, lists + (1 if tag == name else -1))
-                ends = name in _RECORDS and not (lists and name in _PARTS)
+                ends = name in _RECORDS and not (
+                    (lists and name in _PARTS)
+                    or (name == "article" and scanner.root == "pubmedarticleset")
+                )
             if full or (records and ends):
                 yield from builder.end()
             ends = False
     scanner.end()
     paragraph()
     yield from builder.end()
+
+
+def _paragraphs_of_html(file: TextFile, text: str) -> list[str]:
+    """Return the paragraphs of HTML that was text in another file; as it is if a tag is open."""
+    scanner = _Scanner(file)
+    pieces = scanner.feed(text, last=True)
+    if scanner.open is not None:
+        return [text]
+    paragraphs: list[list[str]] = [[]]
+    for _, tag, piece in pieces:
+        if tag:
+            paragraphs.append([])
+        else:
+            paragraphs[-1].append(piece)
+    return ["".join(parts) for parts in paragraphs]
