@@ -79,6 +79,20 @@ def test_a_column_a_label(tmp_path: Path) -> None:
         Columns(label="rude", labels=("loud",))
 
 
+def test_columns_of_labels_are_marked_or_answered(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    expected = [("loud",), (), ("rude", "loud")]
+    for rows in ("a,,x\nb,,\nc,X,x", "a,no,Yes\nb,NO,no\nc,yes,yes"):
+        path.write_text(f"text,rude,loud\n{rows}\n")
+        found = read(path, "classes", labels=["rude", "loud"])
+        assert [result.labels for result in found] == expected
+    # an empty cell among others is a label that is not known
+    for rows in ("a,0,1\nb,,1\n", "a,x,x\nb,,1\n"):
+        path.write_text(f"text,rude,loud\n{rows}\n")
+        with pytest.raises(ExampleError, match="'rude' is '', neither 0 nor 1"):
+            read(path, "classes", labels=["rude", "loud"])
+
+
 def test_numbers(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("text,score\nx,3\ny, -0.5 \nz,1e-3\n")

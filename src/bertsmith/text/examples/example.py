@@ -120,7 +120,7 @@ def text_of(
         remedy = f"name a key inside it, as in {option} KEY.{next(iter(value))}"
         raise file.fault(f"the {role} is not a string but an object", line, remedy)
     if isinstance(value, list):
-        remedy = 'name a column of strings; a JSON file has an object for each row: {"text": "..."}'
+        remedy = 'name a column of strings, or write a row for each text or pair: {"text": "..."}'
         raise file.fault(f"the {role} is not a string but a list", line, remedy)
     if value is not None and not isinstance(value, str):
         raise file.fault(f"the {role} is not a string", line, "name a column of strings")
@@ -135,7 +135,10 @@ def text_of(
     return text
 
 
-_YES = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
+_YES = {
+    **dict.fromkeys(("1", "1.0", "true", "yes", "x"), True),
+    **dict.fromkeys(("0", "0.0", "false", "no"), False),
+}
 
 
 class BadLabel(ValueError):
@@ -262,9 +265,16 @@ def classes_of(value: object, separator: str = "|") -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(labels))
 
 
-def yes_or_no(value: object, name: str) -> bool:
-    """Parse a cell of a column of 0 and 1."""
+def are_marks(values: Iterable[str]) -> bool:
+    """Return whether cells of columns of labels are marks, an x or nothing."""
+    return {value.strip().lower() for value in values} == {"", "x"}
+
+
+def yes_or_no(value: object, name: str, *, marks: bool = False) -> bool:
+    """Parse a cell of a column of 0 and 1, or of yes and no; of `marks` an empty one is no."""
     written = class_of(value)
+    if written is None and marks:
+        return False
     answer = _YES.get(written.lower()) if written is not None else None
     if answer is None:
         remedy = "give each label a column of 0 and 1"

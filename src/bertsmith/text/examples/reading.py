@@ -16,6 +16,7 @@ from bertsmith.text.examples.example import (
     Check,
     Example,
     Kind,
+    are_marks,
     check_accepted,
     checked,
     class_of,
@@ -141,7 +142,10 @@ def _rows(
             roles = tuple(places.roles())
             # which texts were accepted may be what is learned
             judged = need_label and (places.label is None or head.names[places.label] != "answer")
-            builder = _ExampleBuilder(table.file, columns, places, needs, roles, judged=judged)
+            flags = (row[at] for row in head.sample[1:] for at in places.labels if at < len(row))
+            builder = _ExampleBuilder(
+                table.file, columns, places, needs, roles, judged=judged, marks=are_marks(flags)
+            )
             builders.append(builder)
             return places.select_columns()
 
@@ -195,6 +199,7 @@ class _ExampleBuilder:
     needs: _TableRows
     roles: tuple[str, ...]
     judged: bool
+    marks: bool
     ids: set[str] = field(default_factory=set)
 
     def example(
@@ -242,7 +247,11 @@ class _ExampleBuilder:
                 until = label_until(value, self.columns.label_until)
                 return label_of(self.needs.kind, until, "|" if separator == "auto" else separator)
             named = zip(self.places.label_names, flags, strict=True)
-            return None, None, tuple(name for name, flag in named if yes_or_no(flag, name))
+            return (
+                None,
+                None,
+                tuple(name for name, flag in named if yes_or_no(flag, name, marks=self.marks)),
+            )
         except BadLabel:
             if self.needs.need_label:
                 raise
