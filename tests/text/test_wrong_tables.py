@@ -42,6 +42,8 @@ WRONG = [
         "with a decimal comma",
     ),
     ("a.csv", table("text;label", ["13,12", "18"] * 10, ";"), "decimal comma or several labels"),
+    ("a.jsonl", b'["a", "b"]\n["c", "d"]\n', 'write a pair as an object: {"text": "...", "text_p'),
+    ("a.csv", b"{\\rtf1\\ansi a}", "is rich text (RTF), not text; save it as text"),
     ("a.jsonl", b'[{"text": "a", "label": "b"}]', "a list, not a JSON object; each line must"),
     ("a.jsonl", b'{\n"text": "a"\n}\n', "a.jsonl:1: not JSON"),
     ("a.json", b'x{"text": "a", "label": "b"}\n{"text": "c", "label": "d"}', "a.json:1: not JSON"),

@@ -471,7 +471,7 @@ FROM_ARROW: Final = "save it as Parquet, as to_parquet of a split in Hugging Fac
 _EXPORT = "save the sheet as CSV (UTF-8) or TSV"
 _KINDS: tuple[tuple[bytes, str, str], ...] = (
     (b"PK\x03\x04", "a zip archive", "unpack it and give the file inside"),
-    (b"\xd0\xcf\x11\xe0", "an old Excel or Word file", _EXPORT),
+    (b"\xd0\xcf\x11\xe0", "an old Excel or Word file", f"{_EXPORT}, or the document as text"),
     (b"\x1f\x8b", "compressed by gzip", "rename it to end in .gz"),
     (b"\x28\xb5\x2f\xfd", "compressed by zstd", "rename it to end in .zst"),
     (b"BZh", "compressed by bzip2", "decompress it: bunzip2"),
@@ -481,6 +481,8 @@ _KINDS: tuple[tuple[bytes, str, str], ...] = (
     (b"ARROW1", "an Arrow file", FROM_ARROW),
     (b"\xff\xff\xff\xff", "an Arrow stream", FROM_ARROW),
     (b"%PDF", "a PDF", "take its text out, as pdftotext does"),
+    (b"%!PS", "PostScript", "take its text out, as ps2ascii does"),
+    (b"{\\rtf", "rich text (RTF)", "save it as text"),
     (b"SQLite format 3", "an SQLite database", "export a table as CSV"),
 )
 # behind the name and the attributes of the first file inside

@@ -400,6 +400,8 @@ class Table:
             row = parse_json(text)
         except ValueError as error:
             return self.file.fault(f"not JSON: {json_problem(error)}", line, remedy)
+        if isinstance(row, list) and len(row) == 2:
+            remedy = 'write a pair as an object: {"text": "...", "text_pair": "..."}'
         if not isinstance(row, dict):
             return self.file.fault(f"{type_of(row)}, not a JSON object", line, remedy)
         return row
