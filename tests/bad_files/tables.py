@@ -67,7 +67,7 @@ def of_tsv() -> Iterator[Bad]:
     yield Bad("list", tsv(b"x\t[a"), "classes", "the labels are not a list")
     yield Bad("list-of", tsv(b'x\t[["a"]]'), "classes", "neither string nor number")
     flags, good = b"text\trude\tloud", b"x\t0\t1"
-    for flag in ("2", "yes", "", "0.5", "-1"):
+    for flag in ("2", "maybe", "x", "", "0.5", "-1"):
         row = f"x\t{flag}\t0".encode()
         yield Bad(f"flag{flag}", tsv(row, flags, good), "flags", "'rude' is ")
     ranked, good = b"query\tpassage\trelevance", b"q\tp\t1"

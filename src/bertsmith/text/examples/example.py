@@ -136,7 +136,7 @@ def text_of(
 
 
 _YES = {
-    **dict.fromkeys(("1", "1.0", "true", "yes", "x"), True),
+    **dict.fromkeys(("1", "1.0", "true", "yes"), True),
     **dict.fromkeys(("0", "0.0", "false", "no"), False),
 }
 
@@ -271,10 +271,10 @@ def are_marks(values: Iterable[str]) -> bool:
 
 
 def yes_or_no(value: object, name: str, *, marks: bool = False) -> bool:
-    """Parse a cell of a column of 0 and 1, or of yes and no; of `marks` an empty one is no."""
+    """Parse a cell of a column of 0 and 1, or of yes and no, or of `marks`."""
     written = class_of(value)
-    if written is None and marks:
-        return False
+    if marks and (written is None or written.lower() == "x"):
+        return written is not None
     answer = _YES.get(written.lower()) if written is not None else None
     if answer is None:
         remedy = "give each label a column of 0 and 1"
