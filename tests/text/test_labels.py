@@ -89,7 +89,7 @@ def test_columns_of_labels_are_marked_or_answered(tmp_path: Path) -> None:
     # an empty cell among others is a label that is not known
     for rows in ("a,0,1\nb,,1\n", "a,x,x\nb,,1\n"):
         path.write_text(f"text,rude,loud\n{rows}\n")
-        with pytest.raises(ExampleError, match="'rude' is '.?', neither 0 nor 1"):
+        with pytest.raises(ExampleError, match=r"'rude' is '.?', neither 0 nor 1"):
             read(path, "classes", labels=["rude", "loud"])
 
 
