@@ -209,6 +209,37 @@ def test_weights_of_an_earlier_model_are_deleted(writer: FakeHub, model: Path) -
     assert set(on_the_hub(writer)) & set(old) == {"notes.md"}
 
 
+OF_OTHER_PROGRAMS = (
+    "pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "pytorch_model.bin.index.json",
+    "model.fp16.safetensors", "tf_model.h5", "flax_model.msgpack", "rust_model.ot", "model.onnx",
+    "onnx/model_O2.onnx", "onnx/model.onnx_data", "openvino/openvino_model.xml",
+    "openvino_model.bin", "2_Dense/pytorch_model.bin", "adapter_config.json",
+    "adapter_model.safetensors",
+)  # fmt: skip
+
+
+def test_weights_of_an_earlier_model_for_other_programs_are_deleted_and_that_is_said(
+    writer: FakeHub, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = ("notes.md", "train.csv", "onnx/README.md", "eval.bin", ".gitattributes")
+    for others in ({}, {WEIGHTS: b"of another model"}):
+        writer.add("owner/name", dict.fromkeys((*OF_OTHER_PROGRAMS, *kept), b"old") | others)
+        push(model, "owner/name")
+        assert set(on_the_hub(writer)) == {*kept, *(path.name for path in model.iterdir())}
+        lines = " ".join(capsys.readouterr().err.split())
+        assert "deleted there, as of the model that was there before: 2_Dense/pytorch_mo" in lines
+
+
+def test_weights_for_other_programs_stay_beside_the_same_model(
+    writer: FakeHub, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    push(model, "owner/name")
+    writer.add("owner/name", on_the_hub(writer) | {"onnx/model.onnx": b"x", "merges.txt": b"x"})
+    push(model, "owner/name", license="mit")
+    assert "onnx/model.onnx" in on_the_hub(writer)
+    assert "before: merges.txt" in " ".join(capsys.readouterr().err.split())
+
+
 def test_private_means_private(writer: FakeHub, model: Path) -> None:
     push(model, "owner/name", private=True)
     assert writer.repositories["owner/name"].private

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from bertsmith.core.errors import HubError, ModelFolderError
 from bertsmith.core.files import file_hash, open_regular, read_json
-from bertsmith.core.log import Bar, progress
+from bertsmith.core.log import Bar, progress, say
 from bertsmith.hub.client import HubUnreachable, client_errors, hub_api
 from bertsmith.tokens.folder.files import TOKENIZER_FILES
 
@@ -47,7 +47,18 @@ _SETTINGS = (
 # the modules of sentence-transformers after the encoder: 1_Pooling, 2_Dense, 3_Normalize
 _BEHIND = re.compile(r"\d{1,2}_[A-Za-z]{1,40}/(config\.json|model\.safetensors)")
 _PICKLED_BEHIND = re.compile(rf"(\d{{1,2}}_[A-Za-z]{{1,40}}/){re.escape(PICKLED_FILE)}")
-_PART_OF_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
+_SHARD = r"(-\d{5}-of-\d{5})?"
+_PART_OF_WEIGHTS = re.compile(rf"model{_SHARD}\.safetensors(\.index\.json)?")
+# the weights of a model for other programs, and adapters, which transformers adds to it
+_OTHER_WEIGHTS = re.compile(
+    rf"(pytorch_model(\.\w+)?{_SHARD}\.bin|model\.\w+{_SHARD}\.safetensors"
+    rf"|tf_model{_SHARD}\.h5|flax_model{_SHARD}\.msgpack)(\.index(\.\w+)?\.json)?"
+    r"|model\.safetensors\.index\.\w+\.json|rust_model\.ot|[\w.-]+\.(gguf|tflite)"
+    r"|adapter_(config\.json|model\.(bin|safetensors))"
+    r"|(onnx/)?[\w.-]+\.onnx([._]data)?|(openvino/)?openvino_model\w*\.(bin|xml)"
+    rf"|\d{{1,2}}_[A-Za-z]{{1,40}}/{re.escape(PICKLED_FILE)}",
+    re.ASCII,
+)
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
 _MAX_INDEX_BYTES = 8 * 2**20
 
@@ -87,9 +98,14 @@ def weights_files(listing: Collection[str], purpose: Purpose, index: Path | None
 
 
 def of_a_model(name: str) -> bool:
-    """Return whether a file is part of a model."""
+    """Return whether a file is part of a model that is read here."""
     patterns = (_PART_OF_WEIGHTS, _BEHIND)
     return name in _SETTINGS or any(pattern.fullmatch(name) for pattern in patterns)
+
+
+def of_another_program(name: str) -> bool:
+    """Return whether a file is the weights of a model for another program."""
+    return _OTHER_WEIGHTS.fullmatch(name) is not None
 
 
 def _named_in(index: Path, listing: Collection[str]) -> list[str]:
@@ -226,9 +242,10 @@ def send(
 ) -> str:
     """Upload the files as one commit, creating the repository and the branch if needed.
 
-    Files of an earlier model that this one lacks are deleted: they would be loaded with it.
-    Returns the commit's URL. Raises `HubError`, before anything is uploaded if `private` is set and
-    the repository is public, and `ModelFolderError` for a link that leads out of the folder.
+    Files of an earlier model that this one lacks are deleted: they would be loaded with it, or in
+    its place. Returns the commit's URL. Raises `HubError`, before anything is uploaded if `private`
+    is set and the repository is public, and `ModelFolderError` for a link that leads out of the
+    folder.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
@@ -252,8 +269,8 @@ def send(
             )
         if revision is not None:
             api.create_branch(repository, branch=revision, exist_ok=True)
-        existing = api.list_repo_files(repository, revision=revision)
-        stale = [name for name in existing if of_a_model(name) and name not in files]
+        info = api.model_info(repository, revision=revision, files_metadata=True)
+        stale = _stale(folder, files, [RemoteFile.of(item) for item in info.siblings or ()])
         # hashed here, uploaded below
         files_open = [opened.enter_context(_CountedFile(folder / name)) for name in files]
         operations: list[CommitOperationAdd | CommitOperationDelete] = [
@@ -263,7 +280,27 @@ def send(
         for file in files_open:
             file.moved = bar.advance
         made = api.create_commit(repository, operations, commit_message=message, revision=revision)
+    if stale:
+        say(f"deleted there, as of the model that was there before: {', '.join(stale)[:200]}")
     return str(made.commit_url)
+
+
+def _stale(folder: Path, files: Collection[str], existing: Collection[RemoteFile]) -> list[str]:
+    """Return those of the files that exist on the hub that are of another model than a folder's.
+
+    Weights for other programs may have been made of the same model, if its own are there already.
+    """
+    known = {file.name: file for file in existing}
+    same = all(
+        name in known and _hash_of(folder / name, known[name]) == known[name].hash
+        for name in files
+        if name.endswith(".safetensors")
+    )
+    return sorted(
+        name
+        for name in known
+        if name not in files and (of_a_model(name) or (of_another_program(name) and not same))
+    )
 
 
 class _CountedFile(io.BufferedReader):
