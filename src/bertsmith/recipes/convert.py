@@ -45,7 +45,12 @@ from bertsmith.weights.conversion.staging import (
     TensorChanges,
     vocabulary_above,
 )
-from bertsmith.weights.conversion.variants import find_safetensors, read_safetensors, recognised
+from bertsmith.weights.conversion.variants import (
+    find_safetensors,
+    is_wrapped,
+    read_safetensors,
+    recognised,
+)
 from bertsmith.weights.folder import load_model, read_config, save_model
 from bertsmith.weights.formats.catalog import FORMATS, format_of
 from bertsmith.weights.sentence_folder import (
@@ -245,7 +250,8 @@ def _to_tensorflow(source: Path, fresh: Path, staged: Path) -> tuple[str, Tensor
 def _read(source: Path, staged: Path, *, incomplete: bool) -> tuple[str, TensorChanges]:
     """Return a description of a source; write it in the hub's layout to a folder.
 
-    A model folder is converted only if it is `incomplete`: a layer after its encoder is pickled.
+    A model folder is converted only if it is `incomplete` (a layer after its encoder is pickled),
+    or other programs have put something around the names of its weights.
     """
     checkpoint = find_checkpoint(source)
     if checkpoint is not None:
@@ -260,7 +266,7 @@ def _read(source: Path, staged: Path, *, incomplete: bool) -> tuple[str, TensorC
     if files:
         return "pickled weights", read_pickled(files, staged)
     files = find_safetensors(source)
-    if is_model_folder and not (incomplete or vocabulary_above(source)):
+    if is_model_folder and not (incomplete or vocabulary_above(source) or is_wrapped(source)):
         # its architecture must be known before it is called usable
         read_config(source)
         raise ModelFolderError(

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.core.log import say
+from bertsmith.core.printable import shell_word
 from bertsmith.network.config import (
     HEADS,
     READS_SEQUENCE,
@@ -30,6 +31,7 @@ from bertsmith.weights.config_json import HubConfig
 from bertsmith.weights.formats.catalog import FORMATS, FormatName
 from bertsmith.weights.formats.format import POSITIONS, SEGMENTS, Part, Row
 from bertsmith.weights.tensors import StoredTensor, Weights
+from bertsmith.weights.wrappers import adapter_in, unwrapped
 
 # how far a constant may have moved by being stored
 _ROUNDING = {"F32": 1e-6, "F64": 1e-6, "F16": 1e-3, "BF16": 4e-3}
@@ -208,7 +210,7 @@ class ModelFiles:
         guessed = part in HEADS.values() and not self._hub.architecture
         if missing and not guessed and (part == "encoder" or len(missing) < len(wanted)):
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-            self._refuse(f"lacks the tensor {missing[0]}{more}")
+            self._refuse(f"lacks the tensor {missing[0]}{more}", self._unwrapping())
         return missing
 
     def _report_missing(self, parts: set[Part]) -> None:
@@ -230,7 +232,11 @@ class ModelFiles:
         inner = [name for name in unknown if name.startswith(own) and name not in known]
         if inner:
             kind = self._format.upper()
-            self._refuse(f"holds {inner[0]}, which {kind} as its config describes it has not")
+            merging = "merge the adapter into the weights first (merge_and_unload of peft)"
+            self._refuse(
+                f"holds {inner[0]}, which {kind} as its config describes it has not",
+                merging if adapter_in(inner) else "",
+            )
         if unknown and self._heads and self._report:
             named = ", ".join(unknown)[:200]
             if not self._hub.architecture:
@@ -303,9 +309,19 @@ class ModelFiles:
                 return False
         return True
 
-    def _refuse(self, problem: str) -> NoReturn:
+    def _unwrapping(self) -> str:
+        """Return what helps where a program put something around the names of tensors, else ""."""
+        names = unwrapped(self._weights.entries)
+        if all(name == inner for name, inner in names.items()):
+            return ""
+        folder = shell_word(self._hub.path.parent)
+        return f"mend the names of its tensors with: bertsmith convert {folder} OUT"
+
+    def _refuse(self, problem: str, remedy: str = "") -> NoReturn:
         raise ModelFolderError(
-            problem, where=self._weights.path, remedy="weights and config.json must be of one model"
+            problem,
+            where=self._weights.path,
+            remedy=remedy or "weights and config.json must be of one model",
         )
 
 

@@ -9,9 +9,11 @@ import io
 import json
 import os
 import pickle
+import re
 import resource
 import struct
 import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -121,6 +123,105 @@ def test_weights_of_a_parallel_model(
     torch.save(torch.nn.DataParallel(theirs).state_dict(), source / "last.pth")
     convert(source / "last.pth", tmp_path / "out")
     assert compared(load_model(tmp_path / "out")[0], theirs) >= {"hidden", "masked_lm"}
+
+
+class AttributeDict(dict[str, object]):
+    """Stands for Lightning's, in which it leaves what its modules were made with."""
+
+
+AttributeDict.__module__ = "pytorch_lightning.utilities.parsing"
+
+
+def named_within(wrapper: str, state: Tensors) -> Tensors:
+    return {wrapper + name: value for name, value in state.items()}
+
+
+def around_layers(wrapper: str, state: Tensors) -> Tensors:
+    inside = re.compile(r"^(bert)\.|(layer\.\d)\.")
+    return {inside.sub(rf"\g<0>{wrapper}.", name): value for name, value in state.items()}
+
+
+LEFT_BY_PROGRAMS: dict[str, Callable[[Tensors], object]] = {
+    "deepspeed": lambda state: {
+        "module": state,
+        "param_shapes": [{name: value.shape for name, value in state.items()}],
+        "optimizer": None,
+        "ds_version": "0.16.2",
+    },
+    "lightning": lambda state: {
+        "epoch": 3,
+        "state_dict": named_within("model.", state) | {"loss.weight": torch.ones(2)},
+        "optimizer_states": [{"state": {0: {"exp_avg": torch.ones(3, 2)}}}],
+        "hyper_parameters": AttributeDict(rate=0.1, out=Path("runs")),
+    },
+    "lightning, called bert": lambda state: {"state_dict": named_within("bert.", state)},
+    "compiled": lambda state: named_within("_orig_mod.", state),
+    "compiled within": lambda state: named_within("net._orig_mod.module.", state),
+    "layers compiled": lambda state: around_layers("_orig_mod", state),
+    "fsdp": lambda state: {
+        "model": named_within("_fsdp_wrapped_module.", around_layers("_fsdp_wrapped_module", state))
+    },
+    "nested": lambda state: {"checkpoint": 3, "model": {"state_dict": state, "step": 7}},
+}
+
+
+@pytest.mark.parametrize("program", LEFT_BY_PROGRAMS)
+def test_what_programs_put_around_weights_is_taken_off(
+    source: Path,
+    theirs: BertForPreTraining,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    program: str,
+) -> None:
+    # where pickle looks for it while it is saved
+    package = AttributeDict.__module__
+    while package:
+        monkeypatch.setitem(sys.modules, package, sys.modules[__name__])
+        package = package.rpartition(".")[0]
+    left = LEFT_BY_PROGRAMS[program](dict(theirs.state_dict()))
+    torch.save(left, source / "last.ckpt")
+    result = convert(source / "last.ckpt", tmp_path / "out")
+    ours, _ = load_model(tmp_path / "out")
+    assert compared(ours, theirs) == {"hidden", "masked_lm", "next_sentence"}
+    moves = {move.target: move for move in result.moves.done}
+    pooler = moves["bert.pooler.dense.weight"]
+    assert pooler.source.endswith("pooler.dense.weight")
+    assert (pooler.change == "renamed") == (pooler.source != pooler.target)
+
+
+def test_of_two_models_in_a_file_none_is_taken(
+    source: Path, theirs: BertForPreTraining, tmp_path: Path
+) -> None:
+    state = dict(theirs.state_dict())
+    both = named_within("query.", state) | named_within("passage.", state)
+    torch.save(both, source / "pytorch_model.bin")
+    with pytest.raises(ModelFolderError, match="lacks the tensor"):
+        convert(source, tmp_path / "out")
+
+
+def test_weights_that_are_not_in_the_file_are_said_to_be_elsewhere(
+    source: Path, theirs: BertForPreTraining, tmp_path: Path
+) -> None:
+    state = dict(theirs.state_dict())
+    divided = {name: value.new_empty(0) for name, value in state.items()}
+    torch.save({"module": divided, "param_shapes": [{}]}, source / "mp_rank_00_model_states.pt")
+    (source / "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt").write_bytes(b"never opened")
+    with pytest.raises(ModelFolderError, match=r"ZeRO 3\); join them with the zero_to_fp32\.py"):
+        convert(source, tmp_path / "out")
+    (source / "mp_rank_00_model_states.pt").unlink()
+    torch.save(theirs, source / "whole.pt")
+    with pytest.raises(
+        ModelFolderError, match=r"nothing was run; it is a model that was saved who"
+    ):
+        convert(source, tmp_path / "out")
+    adapted = {
+        name.replace("query.", "query.base_layer."): value for name, value in state.items()
+    } | {"bert.encoder.layer.0.attention.self.query.lora_A.default.weight": torch.ones(2, 32)}
+    torch.save(named_within("base_model.model.", adapted), source / "whole.pt")
+    with pytest.raises(
+        ModelFolderError, match=r"of an adapter beside .*; merge it into them first"
+    ):
+        convert(source, tmp_path / "out")
 
 
 def test_labels_that_old_versions_invented(tmp_path: Path) -> None:

@@ -151,6 +151,24 @@ def test_a_model_folder_is_still_one(make: Make, tmp_path: Path) -> None:
         convert(make(torch.float32), tmp_path / "out")
 
 
+def test_a_folder_whose_weights_were_compiled_is_refused_with_a_remedy_and_converted(
+    make: Make, theirs: BertForPreTraining, tmp_path: Path
+) -> None:
+    folder = make(torch.float32)
+    weights = load_file(folder / "model.safetensors")
+    save_file(
+        {f"_orig_mod.{name}": weight for name, weight in weights.items()},
+        folder / "model.safetensors",
+    )
+    with pytest.raises(
+        ModelFolderError, match=r"lacks the tensor .*names of its tensors with: bertsmith convert "
+    ):
+        load_model(folder)
+    result = convert(folder, tmp_path / "out")
+    assert compared(load_model(tmp_path / "out")[0], theirs) >= {"hidden", "masked_lm"}
+    assert {move.change for move in result.moves.done} == {"renamed"}
+
+
 @pytest.mark.parametrize(
     ("name", "what"),
     [
@@ -164,6 +182,8 @@ def test_a_model_folder_is_still_one(make: Make, tmp_path: Path) -> None:
         ("adapter_model.safetensors", "is an adapter, .*; merge it"),
         ("adapter_model.bin", "is an adapter, .*; merge it"),
         ("model.tar.gz", "is an archive; unpack it"),
+        ("zero_to_fp32.py", "is a checkpoint of DeepSpeed; convert the file mp_rank_00_model_st"),
+        ("__0_0.distcp", "that torch has divided among ranks; join it"),
         ("notes.txt", "holds no weights of a known kind"),
     ],
 )

@@ -15,14 +15,16 @@ from typing import Any
 from bertsmith.core.errors import ModelFolderError, UserError
 from bertsmith.core.files import disk_error
 from bertsmith.weights.conversion.staging import (
+    Change,
+    TensorChange,
     TensorChanges,
     config_beside,
     copy_settings,
     indexed_files,
     read_settings,
-    unmoved,
+    refuse_adapter,
 )
-from bertsmith.weights.conversion.unpickling import DISK, DISK_REFUSES, POINTER
+from bertsmith.weights.conversion.unpickling import DISK, DISK_REFUSES
 from bertsmith.weights.folder import check_file
 from bertsmith.weights.tensors import TensorFile
 
@@ -34,7 +36,9 @@ _NO_WEIGHTS = frozenset(
 _INDEX = re.compile(r"pytorch_model\.bin\.index(\.\w{1,20})?\.json", re.ASCII)
 _SHARD = re.compile(r".*-\d{5}-of-\d{5}\.bin")
 _USUAL = "pytorch_model.bin"
-_NO_MODEL = ("rng_state", "openvino_", "adapter_", "optimizer_", "scheduler_")
+_NO_MODEL = re.compile(
+    r"(rng_state|openvino_|adapter_|optimizer_|scheduler_).*|.*_optim_states\.pt"
+)
 
 _MEMORY = 512 * 2**20
 """Bytes it may use for itself, besides twice those of the files."""
@@ -43,6 +47,7 @@ _BYTES_A_SECOND = 20e6
 _PATIENCE = 8
 """Most multiples of its processor time that it may take by the clock, beside other work."""
 _MAX_RESULT_BYTES = 8 * 2**20
+_FINDINGS = ("dropped", "renamed", "settings")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +56,8 @@ class Unpickled:
 
     dropped: dict[str, str]
     """Names of what is no weight, and why."""
+    renamed: dict[str, str]
+    """Names that tensors have in the file, by those of the model itself, where they differ."""
     settings: dict[str, Any]
     """Numbers and words that a training program left with them."""
 
@@ -76,7 +83,7 @@ def find_pickled(source: Path) -> list[Path]:
         for path in entries
         if path.suffix in _SUFFIXES
         and path.name not in _NO_WEIGHTS
-        and not path.name.startswith(_NO_MODEL)
+        and not _NO_MODEL.fullmatch(path.name)
         and not (indices and _SHARD.fullmatch(path.name))
     ]
     if len(results) + len(indices) > 1:
@@ -93,8 +100,13 @@ def read_pickled(files: Sequence[Path], folder: Path) -> TensorChanges:
     config_beside(files[0])
     result = unpickle(files, folder / "model.safetensors")
     copy_settings(files[0], folder)
-    moves = unmoved(TensorFile(folder / "model.safetensors").entries)
-    moves.dropped |= result.dropped
+    names = TensorFile(folder / "model.safetensors").entries
+    refuse_adapter(names, files[0])
+    moves = TensorChanges(dropped=dict(result.dropped))
+    for name in names:
+        change: Change = "renamed" if name in result.renamed else "same"
+        source = str(result.renamed.get(name, name))
+        moves.done.append(TensorChange(source=source, target=name, change=change))
     return moves
 
 
@@ -130,14 +142,14 @@ def unpickle(
         refusal = OSError(status - DISK, os.strerror(status - DISK))
         raise disk_error(refusal, out) from refusal
     if "refused" in answer:
-        raise _refusal(str(answer["refused"])[:300], files)
+        raise _refusal(str(answer["refused"])[:300], files, str(answer.get("remedy", ""))[:300])
     if status or not out.exists():
         raise _refusal(
             "broke the process that read it: it is damaged, or takes more memory or time than "
             "weights of its size need",
             files,
         )
-    return Unpickled(dropped=answer["dropped"], settings=answer["settings"])
+    return Unpickled(**{key: answer[key] for key in _FINDINGS})
 
 
 def _run(job: dict[str, Any], patience: float) -> int:
@@ -164,11 +176,11 @@ def _answer(path: Path) -> dict[str, Any]:
         answer = read_settings(path) if path.exists() else {}
     except UserError:
         return {}
-    fits = all(isinstance(answer.get(key), dict) for key in ("dropped", "settings"))
-    return answer if fits or "refused" in answer else {"dropped": {}, "settings": {}}
+    fits = all(isinstance(answer.get(key), dict) for key in _FINDINGS)
+    return answer if fits or "refused" in answer else {key: {} for key in _FINDINGS}
 
 
-def _refusal(problem: str, files: Sequence[Path]) -> ModelFolderError:
+def _refusal(problem: str, files: Sequence[Path], remedy: str = "") -> ModelFolderError:
     more = f" (or one of {len(files) - 1} files beside it)" if len(files) > 1 else ""
-    remedy = "run: git lfs pull" if problem == POINTER else "fetch it again, or do without it"
+    remedy = remedy or "fetch it again, or do without it"
     return ModelFolderError(problem + more, where=files[0], remedy=remedy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from bertsmith.core.log import say
 from bertsmith.tokens.folder.files import TOKENIZER_FILES, VOCABULARY_FILES
 from bertsmith.weights.config_json import HubConfig
 from bertsmith.weights.folder import check_file
+from bertsmith.weights.wrappers import adapter_in
 
 _CONFIG = "config.json"
 
@@ -123,11 +124,14 @@ class TensorChanges:
         return both
 
 
-def unmoved(names: Iterable[str]) -> TensorChanges:
-    """Return tensors that are where they were."""
-    return TensorChanges(
-        done=[TensorChange(source=name, target=name, change="same") for name in names]
-    )
+def refuse_adapter(names: Collection[str], path: Path) -> None:
+    """Raise `ModelFolderError` for weights with an adapter that has not been merged into them."""
+    if (name := adapter_in(names)) is not None:
+        raise ModelFolderError(
+            f"holds {name[:80]!r}, of an adapter beside the model's own weights",
+            where=path,
+            remedy="merge it into them first (merge_and_unload of peft), and save that",
+        )
 
 
 def copy_files(source: Path, folder: Path, names: Collection[str] = TOKENIZER_FILES) -> None:

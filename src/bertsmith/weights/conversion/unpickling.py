@@ -14,7 +14,8 @@ import resource
 import sys
 import time
 import zipfile
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -24,22 +25,32 @@ from torch import Tensor
 
 from bertsmith.core.errors import UserError
 from bertsmith.weights.tensors import write_tensors
+from bertsmith.weights.wrappers import unwrapped
 
 _LIKE_FILE = 2
 """Most multiples of the files' bytes that tensors may have: tied ones are stored once."""
-_INNER = ("state_dict", "model_state_dict", "model")
+_INNER = (
+    "state_dict", "model_state_dict", "model_state", "model", "module", "net", "network", "weights",
+    "params",
+)  # fmt: skip
 """Keys under which training programs keep the weights among other things."""
-_PARALLEL = "module."
-"""The name of a model inside torch's DataParallel and DistributedDataParallel."""
+_DEPTH = 3
+"""Most of them inside each other."""
 _WEIGHTS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _STAND_INS = frozenset(
-    {"argparse", "fairseq", "omegaconf", "numpy", "enum", "typing", "collections"}
-)
+    {
+        "accelerate", "argparse", "collections", "datetime", "deepspeed", "enum", "fairseq",
+        "lightning", "lightning_fabric", "numpy", "omegaconf", "pathlib", "pytorch_lightning",
+        "typing",
+    }
+)  # fmt: skip
 """Packages whose objects training programs leave beside the weights."""
+_CONFIG = re.compile(r"transformers\.[\w.]+\.configuration_\w+\.\w+")
+_MODULE = re.compile(r"(torch\.nn\.modules|__main__)\..+|.+\.modeling_\w+\..+")
+"""Classes of a model that was saved whole, and not its weights."""
 DISK = 64
 """Exit statuses from here on are that and the number of the system's error."""
 DISK_REFUSES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
-POINTER = "is a Git LFS pointer, not the weights"
 _MAX_STAND_INS = 64
 _MAX_SETTINGS = 2000
 _MAX_SETTING_LENGTH = 1000
@@ -58,7 +69,11 @@ class Placeholder:
 
 
 class Refused(Exception):
-    """The refusal of a file, for the caller."""
+    """The refusal of a file, for the caller, and what helps."""
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(problem)
+        self.remedy = remedy
 
 
 def main() -> None:
@@ -70,7 +85,7 @@ def main() -> None:
     try:
         result = read_weights(files, Path(job["out"]))
     except Refused as error:
-        result = {"refused": str(error)}
+        result = {"refused": str(error), "remedy": error.remedy}
     except MemoryError:
         result = {"refused": "asks for more memory than weights of its size need"}
     except UserError as error:
@@ -125,7 +140,7 @@ def read_weights(files: list[Path], out: Path) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for path in files:
         loaded = _load(path)
-        state = _state(loaded, path)
+        state = _state(loaded)
         settings |= _settings(loaded)
         for name, value in state.items():
             if not isinstance(value, Tensor):
@@ -142,25 +157,34 @@ def read_weights(files: list[Path], out: Path) -> dict[str, Any]:
         > _LIKE_FILE * size
     ):
         raise Refused("contains tensors that are larger than the file")
-    write_tensors(out, tensors, {"format": "pt"})
-    return {"dropped": dropped, "settings": settings}
+    names = unwrapped(tensors)
+    write_tensors(out, {names[name]: tensors[name] for name in tensors}, {"format": "pt"})
+    renamed = {new: old for old, new in names.items() if new != old}
+    return {"dropped": dropped, "renamed": renamed, "settings": settings}
 
 
 def _load(path: Path) -> object:
     _check_archive(path)
     stood_in: set[str] = set()
     while True:
-        made = [(Placeholder, name) for name in sorted(stood_in)]
+        # only dictionaries may be filled like one
+        made = [
+            (OrderedDict if name.endswith("Dict") else Placeholder, name)
+            for name in sorted(stood_in)
+        ]
         try:
             with torch.serialization.safe_globals(made):  # type: ignore[arg-type]
                 return torch.load(path, map_location="cpu", weights_only=True)
         except UnpicklingError as error:
             name = _unpickled_name(str(error))
             if name is None:
+                _refuse_shard(str(error))
                 raise Refused("is damaged, or not a file of weights") from error
-            if name.split(".")[0] not in _STAND_INS or len(stood_in) == _MAX_STAND_INS:
+            known = name.split(".")[0] in _STAND_INS or _CONFIG.fullmatch(name)
+            if not known or len(stood_in) == _MAX_STAND_INS:
                 raise Refused(
-                    f"asks for {name[:80]}, which is not a weight; nothing was run"
+                    f"asks for {name[:80]}, which is not a weight; nothing was run",
+                    _SAVE_STATE if _MODULE.fullmatch(name) else "",
                 ) from error
             stood_in.add(name)
         except RuntimeError as error:
@@ -179,7 +203,7 @@ def _check_archive(path: Path) -> None:
     with path.open("rb") as file:
         start = file.read(8)
     if start == b"version ":
-        raise Refused(POINTER)
+        raise Refused("is a Git LFS pointer, not the weights", "run: git lfs pull")
     if not start.startswith(b"PK\x03\x04"):
         return
     try:
@@ -197,22 +221,50 @@ def _unpickled_name(message: str) -> str | None:
     return match[1] if match else None
 
 
-def _state(loaded: object, path: Path) -> Mapping[str, object]:
+_SAVE_STATE = (
+    "it is a model that was saved whole: open it where it was trained, and save its weights: "
+    "torch.save(model.state_dict(), FILE)"
+)
+
+
+def _refuse_shard(message: str) -> None:
+    """Raise `Refused` for the weights of one rank of several."""
+    if "DTensor" in message:
+        raise Refused(
+            "holds one rank's part of each weight (DTensor)",
+            "gather the weights where they were trained: get_model_state_dict with "
+            "full_state_dict=True, of torch.distributed.checkpoint.state_dict",
+        )
+
+
+def _state(loaded: object) -> Mapping[str, object]:
     """Return the weights by their names, wherever in the file they are."""
-    if isinstance(loaded, Mapping):
-        # the weights before what is beside them, of which a loss may be a tensor too
-        candidates = (*(loaded[key] for key in _INNER if key in loaded), loaded)
-        for result in candidates:
-            if isinstance(result, Mapping) and any(isinstance(x, Tensor) for x in result.values()):
-                return _unwrapped({str(name): value for name, value in result.items()})
-    raise Refused("holds no tensors by names")
+    state = next(_states(loaded), None)
+    if state is None:
+        raise Refused("holds no tensors by names")
+    result = {str(name): value for name, value in state.items()}
+    weights = [value for value in result.values() if isinstance(value, Tensor)]
+    if (
+        isinstance(loaded, Mapping)
+        and "param_shapes" in loaded
+        and not any(value.numel() for value in weights)
+    ):
+        raise Refused(
+            "holds no weights: DeepSpeed has divided them among its ranks (ZeRO 3)",
+            "join them with the zero_to_fp32.py in the checkpoint's folder, and convert the result",
+        )
+    return result
 
 
-def _unwrapped(state: Mapping[str, object]) -> Mapping[str, object]:
-    """Return weights by the names of the model itself, where it was saved in a parallel one."""
-    if not all(name.startswith(_PARALLEL) for name in state):
-        return state
-    return {name.removeprefix(_PARALLEL): value for name, value in state.items()}
+def _states(loaded: object, depth: int = _DEPTH) -> Iterator[Mapping[Any, object]]:
+    """Yield what may be the weights, the likeliest first."""
+    if not isinstance(loaded, Mapping) or not depth:
+        return
+    # the weights before what is beside them, of which a loss may be a tensor too
+    for key in _INNER:
+        yield from _states(loaded.get(key), depth - 1)
+    if any(isinstance(value, Tensor) for value in loaded.values()):
+        yield loaded
 
 
 def _no_weight(value: Tensor) -> str | None:

@@ -15,14 +15,24 @@ from typing import NamedTuple
 
 from bertsmith.core.errors import ModelFolderError
 from bertsmith.weights.conversion.staging import (
+    Change,
     TensorChange,
     TensorChanges,
     config_beside,
     copy_settings,
     indexed_files,
+    refuse_adapter,
 )
 from bertsmith.weights.folder import check_file
-from bertsmith.weights.tensors import INDEX_FILE, READABLE, WEIGHTS_FILE, TensorFile, write_tensors
+from bertsmith.weights.tensors import (
+    INDEX_FILE,
+    READABLE,
+    WEIGHTS_FILE,
+    TensorFile,
+    Weights,
+    write_tensors,
+)
+from bertsmith.weights.wrappers import unwrapped
 
 SUFFIX = ".safetensors"
 _INDEX = re.compile(r"[\w.-]{1,100}\.safetensors\.index(\.\w{1,20})?\.json", re.ASCII)
@@ -77,10 +87,20 @@ def read_safetensors(files: list[Path], folder: Path) -> TensorChanges:
                 raise ModelFolderError(f"holds {name[:80]!r} a second time", where=path)
             else:
                 tensors[name] = file.read(name)
-                moves.done.append(TensorChange(source=name, target=name, change="same"))
-    write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
+    refuse_adapter(tensors, files[0])
+    for name, inner in unwrapped(tensors).items():
+        change: Change = "same" if name == inner else "renamed"
+        moves.done.append(TensorChange(source=name, target=inner, change=change))
+    named = {move.target: tensors[move.source] for move in moves.done}
+    write_tensors(folder / WEIGHTS_FILE, named, {"format": "pt"})
     copy_settings(files[0], folder)
     return moves
+
+
+def is_wrapped(folder: Path) -> bool:
+    """Return whether the names of a folder's weights are not those of the model itself."""
+    names = Weights(folder).entries
+    return any(name != inner for name, inner in unwrapped(names).items())
 
 
 _LOOKED_AT = 2000
@@ -120,6 +140,11 @@ KINDS = tuple(
         (r".*\.(zip|tar|tgz|tar\.gz|tar\.bz2|tar\.xz)", "an archive",
          "unpack it, and name the folder"),
         (r".*\.(npz|npy)", "arrays of NumPy or JAX", f"fetch {_WEIGHTS} of the same model"),
+        (r"global_step\d+|zero_to_fp32\.py", "a checkpoint of DeepSpeed",
+         "convert the file mp_rank_00_model_states.pt in it, or, where ZeRO 3 has divided the "
+         "weights, join them with the zero_to_fp32.py in it"),
+        (r"pytorch_model_fsdp_\d+|.*\.distcp", "a checkpoint that torch has divided among ranks",
+         "join it: python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER FILE"),
     )
 )  # fmt: skip
 
