@@ -257,6 +257,25 @@ def test_every_verb_explains_all_its_arguments(
     assert f"examples:\n  bertsmith {name}" in shown
 
 
+HELP = """
+import sys
+from bertsmith.cli.main import main
+for arguments in (["--help"], ["finetune", "--help"]):
+    try:
+        main(arguments)
+    except SystemExit:
+        pass
+"""
+
+
+def test_help_is_the_same_where_python_leaves_docstrings_out() -> None:
+    shown = [
+        subprocess.run([sys.executable, *options, "-c", HELP], capture_output=True, check=True)
+        for options in ([], ["-OO"])
+    ]
+    assert shown[0].stdout == shown[1].stdout
+
+
 def test_a_reader_that_leaves_is_no_error() -> None:
     script = "import sys; from bertsmith.cli.main import main; sys.exit(main(['--help']))"
     reading, writing = os.pipe()

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import inspect
 import os
 import re
 import sys
@@ -34,6 +33,7 @@ from bertsmith.core.options import (
     Defaults,
     Option,
     configured,
+    docstring,
     effective_values,
     missing_options,
     nested_values,
@@ -107,7 +107,7 @@ class Command:
     @property
     def description(self) -> str:
         """The description in the help."""
-        return inspect.getdoc(self.load) or ""
+        return docstring(self.load)
 
     @property
     def summary(self) -> str:
@@ -459,7 +459,7 @@ def _add_options(
         group: argparse._ActionsContainer = parser
         if len(option.path) > 1 and not option.positional:
             if option.group not in groups:
-                title = (option.group.__doc__ or "").partition("\n")[0].rstrip(".")
+                title = docstring(option.group).partition("\n")[0].rstrip(".")
                 groups[option.group] = parser.add_argument_group(title)
             group = groups[option.group]
         several = typing.get_origin(option.hint) is tuple

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from types import TracebackType
 
-from bertsmith import __doc__ as promise
+import bertsmith
 from bertsmith.cli.command import Command, help_page, read_arguments
 from bertsmith.cli.commands import COMMANDS
 from bertsmith.core import VERSION
@@ -38,6 +38,7 @@ from bertsmith.core.errors import (
 )
 from bertsmith.core.files import disk_error, refused_by_disk
 from bertsmith.core.log import print_error, say
+from bertsmith.core.options import docstring
 from bertsmith.core.output import discard_lost_streams, flush, open_closed_streams, print_line
 from bertsmith.core.processors import threads_are_set, usable_processors
 from bertsmith.core.signals import ending_at_once, ending_status, termination_as_interrupt
@@ -133,7 +134,7 @@ def _run(arguments: list[str], commands: Mapping[str, Command], *, program: bool
 
 def _print_help(commands: Mapping[str, Command], write: Callable[[str], None]) -> int:
     """Print the page of these verbs, and return the status: 2 where no help was asked for."""
-    for line in help_page(commands, (promise or "").partition("\n")[0]).split("\n"):
+    for line in help_page(commands, docstring(bertsmith).partition("\n")[0]).split("\n"):
         write(line)
     return 0 if write is print_line else 2
 

@@ -20,6 +20,7 @@ from bertsmith.core.options import (
     Defaults,
     Option,
     configured,
+    docstring,
     flat,
     no_defaults,
     options_of,
@@ -61,7 +62,7 @@ def python_function(
     top_level = [option for option in options.values() if "." not in option.name]
     function.__name__ = function.__qualname__ = name
     lines = [f"    {in_python(option)}: {option.explanation}" for option in top_level]
-    described = description or inspect.getdoc(run) or ""
+    described = description or docstring(run)
     function.__doc__ = "\n".join([described, "", "Args:", *lines])
     function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         sorted(

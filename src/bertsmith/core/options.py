@@ -15,6 +15,7 @@ import difflib
 import inspect
 import json
 import math
+import sys
 import textwrap
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -174,6 +175,19 @@ def _explanations(config: Any) -> dict[str, str]:  # noqa: ANN401 (as above)
             ):
                 results[field.target.id] = " ".join(after.value.value.split())
     return results
+
+
+def docstring(item: Any) -> str:  # noqa: ANN401
+    """Return the docstring of a module, class or function, from its source under `python -OO`."""
+    if sys.flags.optimize < 2:
+        return inspect.getdoc(item) or ""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(item)))
+    except OSError:
+        # a package without its source
+        return ""
+    node = tree if inspect.ismodule(item) else tree.body[0]
+    return ast.get_docstring(typing.cast("ast.FunctionDef", node)) or ""
 
 
 def flat(values: Mapping[str, Any], groups: Collection[str], prefix: str = "") -> dict[str, Any]:
