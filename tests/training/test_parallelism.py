@@ -26,7 +26,7 @@ from bertsmith.training.local import LocalReplicas
 from bertsmith.training.loop import Session, fit
 from bertsmith.training.parallelism import GradientComputer
 from bertsmith.training.replicas import Replica
-from bertsmith.training.run_folder import PARALLELISM, RunFolder
+from bertsmith.training.run_folder import PARALLELISM, RunFolder, write_record
 from bertsmith.training.schedule import Timing
 from invented import tokenizer
 from training import test_local
@@ -259,3 +259,23 @@ def test_a_damaged_record_of_changes_is_refused(
     (tmp_path / PARALLELISM).write_text('{"changes": []}', encoding="utf-8")
     with pytest.raises(RunFolderError, match=rf"{PARALLELISM}: is damaged"):
         fit(BEGUN_WITH_THREADS, model_of(batches), OBJECTIVE, batches, folder=RunFolder(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"seed": 3},
+        {"changes": 7},
+        {"changes": [7]},
+        {"changes": [["x", {"threads": 1}]]},
+        {"changes": [[3, []]]},
+        {"changes": [[3, {"threads": "two"}]]},
+        {"changes": [[3, {"cores": 2}]]},
+    ],
+)
+def test_another_record_in_the_place_of_that_of_changes_is_refused(
+    tmp_path: Path, content: dict[str, Any]
+) -> None:
+    write_record(tmp_path / PARALLELISM, content)
+    with pytest.raises(RunFolderError, match=rf"^[^\n]*{PARALLELISM}: is not the record [^\n]*$"):
+        RunFolder(tmp_path).parallelism_changes()

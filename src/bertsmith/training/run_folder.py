@@ -285,8 +285,16 @@ class RunFolder:
         """Return the steps from which another parallelism was adopted; raises `RunFolderError`."""
         if not self._parallelism.exists():
             return []
-        entries = read_record(self._parallelism)["changes"]
-        return [(step, Parallelism.from_dict(adopted)) for step, adopted in entries]
+        record = read_record(self._parallelism)
+        try:
+            entries = [(int(step), adopted) for step, adopted in record["changes"]]
+            return [(step, Parallelism.from_dict(adopted)) for step, adopted in entries]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise RunFolderError(
+                "is not the record of another parallelism's steps",
+                where=self._parallelism,
+                remedy="put the run's own there again",
+            ) from error
 
     def record_parallelism_changes(self, changes: Sequence[tuple[int, Parallelism]]) -> None:
         """Write the steps from which another parallelism was adopted; raises `DiskError`."""
