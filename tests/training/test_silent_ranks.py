@@ -138,3 +138,30 @@ def test_the_signal_that_ended_a_rank_is_named(number: int, reason: str) -> None
     finally:
         child.kill()
         child.communicate()
+
+
+def test_a_rank_that_notices_two_causes_at_once_reports_the_first_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(RankWatch, "_run", lambda watch: None)
+    store, second_asks = DictStore(), threading.Event()
+    watch = RankWatch(store, 0, 1)
+    second = threading.Thread(target=watch.record_failure, args=["its own"])
+
+    def compare_set(key: str, expected: str, value: str) -> bytes:
+        cause = store.values.setdefault(key, value.encode())
+        if threading.current_thread() is second:
+            second_asks.set()
+            first.join()
+        else:
+            second.start()
+            # never, where one waits for the other
+            second_asks.wait(0.1)
+        return cause
+
+    monkeypatch.setattr(store, "compare_set", compare_set, raising=False)
+    first = threading.Thread(target=watch.record_failure, args=["that of another"])
+    first.start()
+    first.join()
+    second.join()
+    assert (watch.cause, watch.reported_here) == ("that of another", True)

@@ -71,6 +71,8 @@ class RankWatch:
         self._neighbour_beat = b""
         self._quiet = 0
         self._known = threading.Event()
+        # this rank's own failure and that of another may be noticed at once, by two threads
+        self._recording = threading.Lock()
         self._left = threading.Event()
         self._woken, self._waking = os.pipe()
         self._thread = threading.Thread(target=self._run, name="watching ranks", daemon=True)
@@ -82,14 +84,15 @@ class RankWatch:
 
     def record_failure(self, cause: str) -> None:
         """Record for all ranks why the run has to end, unless another rank already has."""
-        if self._known.is_set():
-            return
-        own = first = f"{self._rank} {cause}"
-        with suppress(distributed.DistError):
-            first = self._store.compare_set(_CAUSE, "", own).decode()
-        self.reported_here = first == own
-        self.cause = first.partition(" ")[2]
-        self._known.set()
+        with self._recording:
+            if self._known.is_set():
+                return
+            own = first = f"{self._rank} {cause}"
+            with suppress(distributed.DistError):
+                first = self._store.compare_set(_CAUSE, "", own).decode()
+            self.reported_here = first == own
+            self.cause = first.partition(" ")[2]
+            self._known.set()
 
     def leave(self) -> None:
         """Stop watching; the other ranks will not treat this rank's exit as a failure."""
@@ -114,9 +117,10 @@ class RankWatch:
             try:
                 self._poll([handles[handle] for handle in ended], polls)
             except distributed.DistError:
-                # reported by each rank: the store that would decide the first is gone
-                self.cause, self.reported_here = "the launcher of the ranks has gone", True
-                self._known.set()
+                with self._recording:
+                    # reported by each rank: the store that would decide the first is gone
+                    self.cause, self.reported_here = "the launcher of the ranks has gone", True
+                    self._known.set()
         if self._known.is_set() and not self._left.wait(_GRACE_SECONDS):
             self._end()
         for handle in (*handles, self._woken, self._waking):
