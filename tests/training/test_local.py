@@ -393,17 +393,40 @@ def test_a_killed_run_goes_on_bit_for_bit_with_one_process(
     assert set(children()) == before
 
 
-def test_a_killed_process_ends_the_run_in_a_line(
-    batches: PretrainingBatches, tmp_path: Path
-) -> None:
+def killing(batches: PretrainingBatches, *drawn: int) -> Any:  # noqa: ANN401
+    """Return batches that kill the process that trains beside this one when some are drawn."""
     before = set(children())
 
     def kill() -> None:
         (pid,) = set(children()) - before
         os.kill(pid, signal.SIGKILL)
 
+    source: Any = batches
+    for at in drawn:
+        source = Stopping(source, at, kill)
+    return source
+
+
+def test_another_process_takes_the_place_of_one_that_was_killed_and_no_bit_changes(
+    batches: PretrainingBatches, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = set(children())
+    _, whole, log = trained(batches, CONFIG, batches, tmp_path / "whole")
+    capsys.readouterr()
+    _, weights, after = trained(killing(batches, 3), CONFIG, batches, tmp_path / "run")
+    said = " ".join(capsys.readouterr().err.split())
+    assert "a process that trains has died (status -9), perhaps out of memory; another" in said
+    assert all(torch.equal(whole[name], weights[name]) for name in whole)
+    assert [line["gradient_norm"] for line in log] == [line["gradient_norm"] for line in after]
+    assert set(children()) == before
+
+
+def test_processes_that_are_killed_one_after_the_other_end_the_run_in_a_line(
+    batches: PretrainingBatches, tmp_path: Path
+) -> None:
+    before = set(children())
     with pytest.raises(WorkerDied, match=r"a process that trains has died \(status -9\)"):
-        trained(Stopping(batches, 3, kill), CONFIG, batches, tmp_path / "run")
+        trained(killing(batches, 3, 5), CONFIG, batches, tmp_path / "run")
     assert set(children()) == before
 
 

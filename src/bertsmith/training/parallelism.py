@@ -23,7 +23,7 @@ from typing import Self
 
 import torch
 
-from bertsmith.core.errors import UserError, out_of_memory
+from bertsmith.core.errors import UserError, WorkerDied, out_of_memory
 from bertsmith.core.log import say
 from bertsmith.network.batch import Batch
 from bertsmith.training.config import FitConfig, Parallelism
@@ -46,6 +46,8 @@ _CLEARLY_FASTER = 1.05
 TRIAL_SHARE, _UNCHANGED_SHARE = 0.05, 0.002
 # to start processes for the first trial
 _START_SECONDS = 2.0
+# steps within which a second process that dies ends the run: memory may be short
+_BETWEEN_DEATHS = 100
 
 
 class GradientComputer:
@@ -73,6 +75,7 @@ class GradientComputer:
         self._timed: deque[float] = deque(maxlen=_RECENT)
         # the choice that a run begins or is resumed with has been tried for a second at most
         self._usual = 0.0
+        self._death = -_BETWEEN_DEATHS
         self._began, self._trials_seconds = time.perf_counter(), 0.0
         self._trial_seconds = 0.0
 
@@ -92,10 +95,24 @@ class GradientComputer:
     def compute(
         self, batches: Sequence[Batch], step: int, stopping: Callable[[], bool] = lambda: False
     ) -> Gradient | None:
-        """Compute the gradient of a step, as `compute_gradient` does; raises `WorkerDied`."""
+        """Compute the gradient of a step, as `compute_gradient` does.
+
+        If a local replica dies, another one takes its place, and the step is computed again, which
+        changes no bit. Raises `WorkerDied` if that has happened a short while ago.
+        """
         self._adopt(self._recorded(step))
         started = time.perf_counter()
-        gradient = self._gradient(batches, step, self._local, stopping)
+        try:
+            gradient = self._gradient(batches, step, self._local, stopping)
+        except WorkerDied as error:
+            if step - self._death < _BETWEEN_DEATHS:
+                raise
+            say(f"step {step + 1}: {error.problem}; another one takes its place")
+            self._death = step
+            self._replica.trained.zero_grad(set_to_none=True)
+            self._close()
+            self._adopt(self._current)
+            gradient = self._gradient(batches, step, self._local, stopping)
         if gradient is not None:
             self._timed.append(gradient.tokens / (time.perf_counter() - started))
         return gradient
