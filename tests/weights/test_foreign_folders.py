@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from bertsmith.network.model import Model
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
 from bounds import close_to_transformers
+from verbs import convert
 
 Tensors = dict[str, Tensor]
 QUERY = "bert.encoder.layer.1.attention.self.query.weight"
@@ -363,6 +365,29 @@ def test_spare_rows_of_the_table_are_read_but_not_a_strange_vocabulary(
 def test_a_folder_that_is_no_model_is_told(saved: Path, missing: str, told: str) -> None:
     (saved / missing).unlink()
     with pytest.raises(ModelFolderError, match=told):
+        load_model(saved)
+
+
+def test_the_model_inside_what_people_have_at_hand_is_named(saved: Path, tmp_path: Path) -> None:
+    trainer, cached = tmp_path / "trainer", tmp_path / "models--owner--name"
+    for step in (9, 500, 1000):
+        shutil.copytree(saved, trainer / f"checkpoint-{step}")
+    (trainer / "checkpoint-1001").mkdir()
+    for commit in ("aa", "bb"):
+        shutil.copytree(saved, cached / "snapshots" / commit)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("bb")
+    for place, inner in ((trainer, "checkpoint-1000"), (cached, "snapshots/bb")):
+        with pytest.raises(ModelFolderError, match=f"has no config.json; name {place / inner}$"):
+            load_model(place)
+        with pytest.raises(ModelFolderError, match=f"of a known kind; name {place / inner}$"):
+            convert(place, tmp_path / "out")
+
+
+def test_an_adapter_is_refused_with_a_remedy(saved: Path) -> None:
+    (saved / "model.safetensors").rename(saved / "adapter_model.safetensors")
+    (saved / "adapter_config.json").write_text("{}")
+    with pytest.raises(ModelFolderError, match="an adapter, which is added to a model; merge it"):
         load_model(saved)
 
 

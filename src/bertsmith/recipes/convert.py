@@ -51,7 +51,7 @@ from bertsmith.weights.conversion.variants import (
     read_safetensors,
     recognised,
 )
-from bertsmith.weights.folder import load_model, read_config, save_model
+from bertsmith.weights.folder import load_model, model_inside, read_config, save_model
 from bertsmith.weights.formats.catalog import FORMATS, format_of
 from bertsmith.weights.sentence_folder import (
     SentenceSettings,
@@ -277,10 +277,11 @@ def _read(source: Path, staged: Path, *, incomplete: bool) -> tuple[str, TensorC
     if (recognised_source := recognised(source)) is not None:
         path, kind = recognised_source
         raise ModelFolderError(f"is {kind.problem}", where=path, remedy=kind.remedy)
+    inner = model_inside(source) if source.is_dir() else None
     raise ModelFolderError(
         "holds no weights of a known kind",
         where=source,
-        remedy="bertsmith convert --help lists the formats",
+        remedy="bertsmith convert --help lists the formats" if inner is None else f"name {inner}",
     )
 
 

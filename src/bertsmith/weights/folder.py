@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -46,6 +48,8 @@ _REPLACEABLE = _READ | {CARD_FILE, ".gitattributes", "training_args.bin"}
 _OF_OPENVINO = frozenset(("openvino_model.bin", "openvino_model.xml"))
 _EXPORTED = ("model.onnx", "openvino_model.xml", "model.pt2", "onnx/model.onnx")
 _PICKLED = frozenset((".bin", ".pt", ".pth", ".ckpt", ".pkl"))
+_ADAPTER_FILE = "adapter_config.json"
+_NUMBERED = re.compile(r"checkpoint-(\d{1,9})", re.ASCII).fullmatch
 # tables of the hub are often rounded up to a multiple of 8, 64 or 128 rows
 _MAX_SPARE_ROWS = 127
 
@@ -268,15 +272,12 @@ def _check_place(folder: Path) -> None:
     inside = sorted(folder.iterdir()) if folder.is_dir() else [folder]
     has_weights = any((folder / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE))
     _refuse_other_kinds(folder, inside, has_weights=has_weights)
-    inner = folder / "model"
     for name, exists in (
         (CONFIG_FILE, (folder / CONFIG_FILE).exists()),
         (WEIGHTS_FILE, has_weights),
     ):
         if not exists:
-            # a run's folder is what people have at hand
-            other = str(inner) if (inner / CONFIG_FILE).exists() else "another"
-            remedy = f"name {other}"
+            remedy = f"name {model_inside(folder) or 'another'}"
             if name == WEIGHTS_FILE and any(path.suffix == ".safetensors" for path in inside):
                 remedy = (
                     f"make a model folder of it with: bertsmith convert {shell_word(folder)} OUT"
@@ -291,8 +292,27 @@ def _check_place(folder: Path) -> None:
         check_file(folder / name, folder.resolve())
 
 
+def model_inside(folder: Path) -> Path | None:
+    """Return the model folder in what people have at hand, the newest one; None without any.
+
+    These are the folders of a run, of a Trainer of transformers, and of a model in the hub's cache.
+    """
+    places = [folder / "model"]
+    with suppress(OSError, ValueError):
+        numbered = {match[1]: path for path in folder.iterdir() if (match := _NUMBERED(path.name))}
+        places += [numbered[number] for number in sorted(numbered, key=int, reverse=True)]
+        places.append(folder / "snapshots" / (folder / "refs" / "main").read_text("utf-8").strip())
+    return next((place for place in places if (place / CONFIG_FILE).exists()), None)
+
+
 def _refuse_other_kinds(folder: Path, inside: Sequence[Path], *, has_weights: bool) -> None:
     """Raise `ModelFolderError` for what people have instead of a model folder."""
+    if (folder / _ADAPTER_FILE).is_file() and not has_weights:
+        raise ModelFolderError(
+            "holds an adapter, which is added to a model",
+            where=folder,
+            remedy="merge it into its model (merge_and_unload of peft), and save that",
+        )
     if (folder / "store.json").is_file() and not (folder / CONFIG_FILE).exists():
         remedy = "name a model folder; `bertsmith pretrain` makes one of a store"
         raise ModelFolderError("is a token store, not a model folder", where=folder, remedy=remedy)
