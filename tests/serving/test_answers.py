@@ -226,10 +226,40 @@ def test_vectors_are_as_wide_as_the_folder_says(tmp_path: Path) -> None:
             body = {"input": TEXT, "dimensions": 5}
             (found,) = (await rig.post("/v1/embeddings", body)).json()["data"]
             close_unit_vectors(np.array([found["embedding"]]), expected / np.linalg.norm(expected))
-            for path, key, status in (("/v1/embeddings", "input", 400), ("/embed", "inputs", 422)):
-                refused = await rig.post(path, {key: TEXT, "dimensions": 4})
-                assert refused.status_code == status
-                assert "dimensions is 4" in refused.text
+            for wrong in (0, 6):
+                for path, key, status in (
+                    ("/v1/embeddings", "input", 400),
+                    ("/embed", "inputs", 422),
+                ):
+                    refused = await rig.post(path, {key: TEXT, "dimensions": wrong})
+                    assert refused.status_code == status
+                    assert f"dimensions is {wrong}, and the vectors have 5" in refused.text
+
+    asyncio.run(run())
+
+
+def test_vectors_have_the_first_dimensions_that_a_request_wants(tmp_path: Path) -> None:
+    saved(tmp_path / "it", replace(MODELS["bert-none"], pooler=False))
+    texts = [TEXT, SECOND, "word3"]
+    whole = load(tmp_path / "it", precision="fp32", threads=1, device="cpu").embed(texts)
+    first = whole[:, :7]
+    expected = first / np.linalg.norm(first, axis=1, keepdims=True)
+
+    async def run() -> None:
+        async with serving(tmp_path / "it") as rig:
+            for form in ("float", "base64"):
+                body = {"input": texts, "dimensions": 7, "encoding_format": form}
+                items = (await rig.post("/v1/embeddings", body)).json()["data"]
+                vectors = [item["embedding"] for item in items]
+                if form == "base64":
+                    vectors = [np.frombuffer(base64.b64decode(v), np.float32) for v in vectors]
+                close_unit_vectors(np.array(vectors), expected)
+            body = {"inputs": texts, "dimensions": 7}
+            close_unit_vectors(np.array((await rig.post("/embed", body)).json()), expected)
+            plain = (await rig.post("/embed", {**body, "normalize": False})).json()
+            check(plain, first, 2e-6)
+            refused = await rig.post("/embed_all", body)
+            assert refused.status_code == 422
 
     asyncio.run(run())
 

@@ -91,6 +91,8 @@ class Inputs:
     """The form in which the answers are wanted."""
     start: int = 0
     """The number of the first of them in the request."""
+    width: int | None = None
+    """The number of features of a vector that are kept, from the first one on; None for all."""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -99,7 +101,7 @@ class Inputs:
         # dataclasses look up all fields for each object that is pickled, of which there are many
         return Inputs, (
             self.texts, self.seconds, self.choices, self.truncate, self.top, self.conformal,
-            self.owners, self.rendering, self.start,
+            self.owners, self.rendering, self.start, self.width,
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[Input]:
@@ -120,6 +122,7 @@ class Inputs:
             None,
             self.rendering,
             self.start + begin,
+            self.width,
         )
 
     def owner(self, number: int) -> int:

@@ -47,6 +47,8 @@ def _outcomes_of(inputs: Inputs, outcomes: Sequence[Outcome]) -> Outcomes:
     answers: bytes | list[Any] = b""
     if not problems and inputs.rendering != "values":
         try:
+            if inputs.width is not None:
+                outcomes = [_narrowed(outcome, inputs.width) for outcome in outcomes]
             answers = _RENDER[inputs.rendering](outcomes, inputs.start)
         except Exception as error:
             # its message may quote a text
@@ -55,6 +57,11 @@ def _outcomes_of(inputs: Inputs, outcomes: Sequence[Outcome]) -> Outcomes:
     elif not problems:
         answers = [outcome.answer for outcome in outcomes]
     return Outcomes(answers, tokens, truncated, problems)
+
+
+def _narrowed(outcome: Outcome, width: int) -> Outcome:
+    """Return the outcome with the first features of its vector, which is bytes of float32."""
+    return outcome._replace(answer=outcome.answer[: width * np.dtype(np.float32).itemsize])
 
 
 def messages_of(number: int, outcomes: Sequence[Outcomes], seconds: float) -> Iterator[Done]:

@@ -13,7 +13,14 @@ import numpy as np
 from starlette.responses import Response
 
 from bertsmith.core.printable import rounded
-from bertsmith.serving.http.dialects.service import OBJECT, Chosen, Endpoint, Rendered, Service
+from bertsmith.serving.http.dialects.service import (
+    OBJECT,
+    Chosen,
+    Endpoint,
+    Rendered,
+    Service,
+    wanted_width,
+)
 from bertsmith.serving.http.schema import (
     EmbedRequest,
     PredictRequest,
@@ -31,7 +38,10 @@ async def embed(service: Service, body: EmbedRequest) -> Response:
     """Return a vector of each text."""
     chosen = service.choose(body.model, "vectors")
     rendering: Rendering = "unit vectors" if body.normalize else "vectors"
-    answers = await service.ask(chosen, _texts(body, chosen.facts.width, rendering))
+    texts = replace(
+        _texts(body, rendering), width=wanted_width(body.dimensions, chosen.facts.width)
+    )
+    answers = await service.ask(chosen, texts)
     return await service.reply_in_pieces(Rendered(answers.rendered), answers.truncated)
 
 
@@ -39,17 +49,17 @@ async def embed_all(service: Service, body: EmbedRequest) -> Response:
     """Return a vector of each token of each text, special ones included."""
     chosen = service.choose(body.model, "token-vectors")
     width, longest = chosen.facts.token_width, chosen.facts.max_input_length
-    texts = _texts(body, width, "token vectors")
+    if body.dimensions not in (None, width):
+        raise InvalidRequest(f"dimensions is {body.dimensions}, not {width}")
+    texts = _texts(body, "token vectors")
     most = sum(min(size + 2, longest) for size in texts.sizes())
     service.check_size(most, width)
     answers = await service.ask(chosen, texts)
     return await service.reply_in_pieces(Rendered(answers.rendered), answers.truncated)
 
 
-def _texts(body: EmbedRequest, width: int, rendering: Rendering) -> Inputs:
-    """Return the texts of a request for vectors of a width; raises `InvalidRequest`."""
-    if body.dimensions not in (None, width):
-        raise InvalidRequest(f"dimensions is {body.dimensions}, not {width}")
+def _texts(body: EmbedRequest, rendering: Rendering) -> Inputs:
+    """Return the texts of a request for vectors; raises `InvalidRequest`."""
     _check_prompt(body.prompt_name)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     return Inputs(texts, truncate=_truncate(body), rendering=rendering)

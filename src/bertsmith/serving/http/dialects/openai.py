@@ -6,23 +6,19 @@ from typing import Any
 
 from starlette.responses import Response
 
-from bertsmith.serving.http.dialects.service import Endpoint, Rendered, Service
+from bertsmith.serving.http.dialects.service import Endpoint, Rendered, Service, wanted_width
 from bertsmith.serving.http.schema import EmbeddingsRequest
 from bertsmith.serving.messages import Inputs, ModelFacts, Rendering
-from bertsmith.serving.refusals import InvalidRequest
 
 
 async def embeddings(service: Service, body: EmbeddingsRequest) -> Response:
     """Return vectors of length 1, as numbers or as their bytes in base64."""
     chosen = service.choose(body.model, "vectors")
-    if body.dimensions not in (None, chosen.facts.width):
-        raise InvalidRequest(
-            f"dimensions is {body.dimensions}, and the vectors have {chosen.facts.width}",
-            parameter="dimensions",
-        )
+    width = wanted_width(body.dimensions, chosen.facts.width)
     texts = [body.input] if isinstance(body.input, str) else body.input
     rendering: Rendering = "base64 embeddings" if body.encoding_format == "base64" else "embeddings"
-    answers = await service.ask(chosen, Inputs(texts, truncate=body.truncate, rendering=rendering))
+    inputs = Inputs(texts, truncate=body.truncate, rendering=rendering, width=width)
+    answers = await service.ask(chosen, inputs)
     count = answers.tokens
     return await service.reply_in_pieces(
         {

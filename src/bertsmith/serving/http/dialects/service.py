@@ -148,6 +148,15 @@ def _supports(facts: ModelFacts, kind: Kind) -> bool:
     )
 
 
+def wanted_width(dimensions: int | None, width: int) -> int | None:
+    """Return the features of a vector that a request wants, None for all; `InvalidRequest`."""
+    if dimensions is not None and not 1 <= dimensions <= width:
+        raise InvalidRequest(
+            f"dimensions is {dimensions}, and the vectors have {width}", parameter="dimensions"
+        )
+    return None if dimensions == width else dimensions
+
+
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
     """A path that takes a body of a kind."""
