@@ -220,11 +220,19 @@ def test_files_have_the_same_options_and_yield_to_those_typed(tmp_path: Path, na
     assert found == changed(batch_size=5, from_="Ann", yeast=yeast, grain=Grain(name="no"))
 
 
+def test_names_that_begin_with_zeros_keep_them_in_a_file(tmp_path: Path) -> None:
+    """A column or a class may be called 010, which YAML 1.1 takes for 8."""
+    (tmp_path / "a.yaml").write_text("from: 010\ngrain-name: 007.50\n", encoding="utf-8")
+    found = read(f"rye --out loaf --config {tmp_path / 'a.yaml'}")
+    assert (found.from_, found.grain.name) == ("010", "007.50")
+
+
 @pytest.mark.parametrize(
     "arguments",
     ["rye wheat --out loaf", "rye --out 1e-5 --from no --salts 1e-5 --hours 3",
      "rye --out loaf --yeast.learning-rate 2e-20 --oven-heat null --grain-name ~ --no-crisp",
-     "null --out loaf --from 0x10 --grain-name 1_000"],
+     "null --out loaf --from 0x10 --grain-name 1_000",
+     "rye --out 01 --from 010 --grain-name 00.5 --hours 0 --oven-heat -0.5"],
 )  # fmt: skip
 def test_a_printed_config_makes_the_same_config(
     arguments: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -272,6 +280,10 @@ def test_a_template_is_printed_without_what_is_required(capsys: pytest.CaptureFi
         ("a.yaml", "hours: 3\ndry_run: yes\n", "a.yaml:2: dry-run is 'yes'; it must be true or"),
         ("a.yaml", "out: !!python/object:os.system x\n", "a.yaml:1: not YAML: tags are not "
             "supported"),
+        ("a.yaml", "hours: 3\nbatch-size: 010\n", "a.yaml:2: batch-size is '010'; it must be a "
+            "whole number"),
+        ("a.yaml", "hours: 3\n\tout: x\n", "a.yaml:2: not YAML: found a tab; write spaces in place "
+            "of tabs"),
         ("a.yaml", "hours: !!bool x\n", "a.yaml:1: not YAML: tags are not supported"),
         ("a.yaml", "hours: 3\n? [out]\n: x\n", "a.yaml:2: not YAML: a key is not a name"),
         ("a.yaml", 'out: "a\\0b"\n', "a.yaml:1: out holds a zero byte"),
@@ -341,6 +353,7 @@ NO_VALUE = "--out has no value; give one, after = if it begins with a dash"
         ("rye --out loaf --batch-size many", "--batch-size is 'many'; it must be a whole number"),
         ("rye --out loaf --batch-size 1_000",
          "--batch-size is '1_000'; it must be a whole number"),
+        ("rye --out loaf --batch-size 010", "--batch-size is '010'; it must be a whole number"),
         ("rye --out loaf --batch-size ٣", "--batch-size is '٣'; it must be a whole number"),
         ("rye --out loaf --batch-size null", "--batch-size is 'null'; it must be a whole number"),
         ("rye --out loaf --oven-heat infinity", "--oven-heat is 'infinity'; it must be a number"),

@@ -1,8 +1,9 @@
 """Files of options: YAML, TOML or JSON, and the YAML that `--print-config` writes.
 
 Keys are the names of options, without their dashes in front; groups are nested, or have dots.
-YAML is read by the core schema of its version 1.2, in which ``no`` is a word and 1e-5 a number, and
-without aliases, which can make a short file an endless one.
+YAML is read much as by the core schema of its version 1.2, in which ``no`` is a word and 1e-5 a
+number; ``01``, ``0x10`` and ``True`` are words too. There are no aliases, which can make a short
+file an endless one.
 """
 
 from __future__ import annotations
@@ -119,15 +120,23 @@ def parse_yaml(text: str) -> Any:  # noqa: ANN401
         return yaml.load(text, Loader=_loader())
     except yaml.MarkedYAMLError as error:
         line = None if error.problem_mark is None else error.problem_mark.line + 1
-        raise ConfigError(f"not YAML: {error.problem}", line=line, remedy=_REMEDY) from error
+        problem, remedy = error.problem, _REMEDY
+        if "'\\t'" in str(problem):
+            problem, remedy = "found a tab", "write spaces in place of tabs"
+        raise ConfigError(f"not YAML: {problem}", line=line, remedy=remedy) from error
     except yaml.YAMLError as error:
         raise ConfigError(f"not YAML: {error}", remedy=_REMEDY) from error
 
 
+# 010 is 8 to YAML 1.1 and 10 to 1.2, and the name of a class or of a column to a user
+_DIGITS = r"(?:0|[1-9]\d*)"
 _TYPES = {
     "bool": (r"true|false", "tf"),
-    "int": (r"[-+]?\d+", "-+0123456789"),
-    "float": (r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?|[-+]?\.inf|\.nan", "-+.0123456789"),
+    "int": (rf"[-+]?{_DIGITS}", "-+0123456789"),
+    "float": (
+        rf"[-+]?(?:\.\d+|{_DIGITS}(?:\.\d*)?)(?:[eE][-+]?\d+)?|[-+]?\.inf|\.nan",
+        "-+.0123456789",
+    ),
     "null": (r"~|null|", ["~", "n", ""]),
 }
 """Expressions of the core schema and the characters that they begin with, in order."""
@@ -183,6 +192,10 @@ def config_lines(missing: Sequence[Option], values: Mapping[str, Any]) -> str:
         yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
 
     _add_types(Dumper)
+    # other readers take it for a number
+    Dumper.add_implicit_resolver(
+        "tag:yaml.org,2002:int", re.compile(r"[-+]?0\d[\d.]*\Z"), list("-+0")
+    )
     nested: dict[str, Any] = {}
     for name, value in values.items():
         level = nested
