@@ -25,7 +25,7 @@ from bertsmith.recipes.pretrain.preflight import (
     check_vocabulary,
 )
 from bertsmith.recipes.pretrain.recipe import print_plan
-from bertsmith.recipes.pretrain.speed import PhaseTiming, StepCosts, check_budget
+from bertsmith.recipes.pretrain.speed import PhaseTiming, StepCosts, check_budget, check_time
 from bertsmith.recipes.resources import Findings
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
@@ -311,6 +311,20 @@ def test_minutes_that_come_to_a_few_steps_stop(good: TokenStore) -> None:
         (Budget(steps=3), "look"),
     ):  # fmt: skip
         assert check_budget(good, costs, budget, 10**8)[1].verdict == verdict, budget
+
+
+def test_steps_of_many_batches_are_to_have_fewer_of_them(good: TokenStore) -> None:
+    """Smaller batches would not help: a step of a published recipe has hundreds of them."""
+    trial = PhaseTiming(
+        longest=64, share=1.0, tokens=8000, batch_seconds=11, update_seconds=1, flops=1e12,
+        first_loss=9.0,
+    )  # fmt: skip
+    costs = StepCosts(trials=(trial,), accumulate=256, peak=PEAK)
+    _, few = check_budget(good, costs, Budget(minutes=2), 10**8)
+    assert few.remedy == "give more time, or a smaller --model, or smaller --gradient-accumulation"
+    (time,) = check_time(costs, Budget(minutes=2), 30)
+    # a hundred steps of 2,817 seconds, and 30
+    assert time.remedy == "give --minutes 4696 or more"
 
 
 def test_a_remedy_has_the_unit_of_the_budget(good: TokenStore) -> None:

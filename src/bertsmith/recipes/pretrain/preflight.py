@@ -297,7 +297,8 @@ def check_text(store: TokenStore, tokenizer: Tokenizer, seen: Survey) -> list[Fi
             + ("" if seen.whole else f" of {seen.sentences:,} examined"),
             seen.repeated_sentences,
             (0.35, 0.6 * trial),
-            "repeated lines keep the loss near 7: remove boilerplate from the corpus",
+            "the model would learn repeated lines instead of the language: remove boilerplate from "
+            "the corpus",
         ),
         limit_finding(
             "most frequent sentence",

@@ -381,7 +381,7 @@ def check_time(costs: StepCosts, budget: Budget, reserved_seconds: float) -> lis
             + ("" if seconds_left > longest else ": one step is made in any case"),
             -seconds_left / total,
             (-_MIN_STEPS_SHARE, math.inf if budget.minutes < 1 else -1e-9),
-            f"give --minutes {math.ceil(10 * minutes_needed) / 10:g} or more",
+            f"give --minutes {_rounded_up(minutes_needed):g} or more",
         )
     ]
 
@@ -404,6 +404,8 @@ def check_budget(
         enough, more = counted(max(1, int(steps * share)), "step"), "steps"
     else:
         enough, more = f"{(seconds * share + reserved_seconds) / 60:.2g} minutes", "time"
+    # published recipes have steps of hundreds of batches
+    part = "--tokens-per-batch" if costs.accumulate == 1 else "--gradient-accumulation"
     # users who give minutes may not know how few steps fit; few steps or seconds are a trial
     is_trial = budget.minutes is None or budget.minutes < 1
     return [
@@ -422,9 +424,14 @@ def check_budget(
             f"{short_number(parameters)} parameters",
             -steps,
             (-_FEW_STEPS, math.inf if is_trial else -_MIN_STEPS),
-            f"give more {more}, or a smaller --model, or smaller --tokens-per-batch",
+            f"give more {more}, or a smaller --model, or smaller {part}",
         ),
     ]
+
+
+def _rounded_up(minutes: float) -> float:
+    """Return minutes rounded up, to a tenth where they are few."""
+    return math.ceil(minutes) if minutes >= 10 else math.ceil(10 * minutes) / 10
 
 
 def _format_times(number: float) -> str:
