@@ -426,6 +426,8 @@ def test_what_functions_return_is_shown_in_a_short_line(
     assert repr(tuned.data) == (
         "<LabelledData: classify, 36 and 4 examples to train and measure, 2 labels>"
     )
+    with pytest.raises(ConfigError, match="name is 'f1'; it must be one of accuracy, macro_f1"):
+        tuned.values("f1")
 
 
 class Frame:

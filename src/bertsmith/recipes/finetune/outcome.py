@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bertsmith.core.errors import ConfigError
 from bertsmith.core.log import console, say, table_of
 from bertsmith.core.printable import counted
 from bertsmith.evaluation.metrics import format_mean, mean_and_spread, percent, score_label
@@ -146,7 +147,10 @@ class FinetuneOutcome:
         return list(self.seeds[0].scores)
 
     def values(self, name: str) -> list[float]:
-        """Return a score of each seed."""
+        """Return a score of each seed, by one of the `names`; raises `ConfigError`."""
+        if name not in self.names:
+            remedy = f"it must be one of {', '.join(self.names)}"
+            raise ConfigError(f"name is {name!r}", remedy=remedy)
         return [seed.scores[name] for seed in self.seeds]
 
     @property
