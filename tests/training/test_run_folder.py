@@ -11,6 +11,7 @@ import pytest
 
 from bertsmith.core.errors import DiskError, RunFolderError
 from bertsmith.core.files import write_json
+from bertsmith.core.signals import Interrupted, Terminated
 from bertsmith.recipes.pretrain.config import PretrainSettings
 from bertsmith.training.config import ScheduleConfig
 from bertsmith.training.run_folder import RUN_FORMAT, RunFolder, read_record, write_record
@@ -72,6 +73,33 @@ def test_an_empty_run_is_removed_by_who_began_it_alone(tmp_path: Path) -> None:
     interrupted(RunFolder(folder.path))
     assert RunFolder(folder.path).identity == identity
     assert resumed == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("interruption", "said"),
+    [
+        (KeyboardInterrupt(), "interrupted; give the same command again: it resumes from step-"),
+        (Terminated(), "terminated; give the same command again: it resumes from step-"),
+        (Interrupted("stopped after step 7, saved"), "stopped after step 7, saved"),
+    ],
+)
+def test_an_interruption_that_leaves_a_run_says_how_to_go_on(
+    tmp_path: Path, interruption: KeyboardInterrupt, said: str
+) -> None:
+    """A second Ctrl-C ends training at once, and one after it ends what follows."""
+    folder = RunFolder(tmp_path / "run")
+
+    def train() -> None:
+        with folder.owned():
+            folder.claim("pretrain", ScheduleConfig())
+            (folder.checkpoints / "step-00000007").mkdir(parents=True)
+            (folder.checkpoints / "step-00000007" / "state.json").write_bytes(b"{}")
+            raise interruption
+
+    with pytest.raises(KeyboardInterrupt) as ended:
+        train()
+    assert str(ended.value).startswith(said)
+    assert isinstance(ended.value, Interrupted) == isinstance(interruption, Interrupted)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ from bertsmith.core.files import (
     writing,
 )
 from bertsmith.core.ownership import owned
+from bertsmith.core.signals import Terminated
 from bertsmith.training.config import Parallelism
 
 RUN_FORMAT = 6
@@ -126,7 +127,7 @@ class RunFolder:
 
         Raises `RunFolderError` when another process owns it, or when it holds other things than a
         run, or one that another version began; `DiskError`, which says how to go on, for what
-        cannot be written meanwhile.
+        cannot be written meanwhile. So does a `KeyboardInterrupt` that leaves a run.
         """
         self.check_place()
         with created_folder(self.path), owned(self.path / _LOCK, of=self.path):
@@ -139,6 +140,14 @@ class RunFolder:
                     raise
                 where = getattr(error, "where", None) or self.path
                 raise disk_error(refusal, where, then=self._resume_hint()) from refusal
+            except KeyboardInterrupt as interruption:
+                self._discard_empty_run()
+                # others say themselves how to go on
+                bare = not interruption.args or isinstance(interruption, Terminated)
+                if not (bare and self._run.exists()):
+                    raise
+                ended = str(interruption) or "interrupted"
+                raise KeyboardInterrupt(f"{ended}; {self._resume_hint()}") from None
             except BaseException:
                 self._discard_empty_run()
                 raise
