@@ -125,9 +125,9 @@ class RunFolder:
     def owned(self) -> Iterator[None]:
         """Own the folder for a while, created if needed; removed if no run was begun in it.
 
-        Raises `RunFolderError` when another process owns it, or when it holds other things than a
-        run, or one that another version began; `DiskError`, which says how to go on, for what
-        cannot be written meanwhile. So does a `KeyboardInterrupt` that leaves a run.
+        A `KeyboardInterrupt` that leaves a run says how to go on. Raises `RunFolderError` when
+        another process owns it, or when it holds other things than a run, or one that another
+        version began; `DiskError`, which says how to go on, for what cannot be written meanwhile.
         """
         self.check_place()
         with created_folder(self.path), owned(self.path / _LOCK, of=self.path):
