@@ -428,9 +428,10 @@ def _teacher(name: str, rows: Rows, kept: Path, epochs: int) -> Path:
         trained = json.loads((run / "run.json").read_text("utf-8"))["settings"]["settings"][
             "epochs"
         ]
-        if trained != settings.epochs:
+        if trained != settings.chosen_epochs:
             sys.exit(
-                f"the teacher in {run} was trained for {trained} epochs, not {settings.epochs}: "
+                f"the teacher in {run} was trained for {trained} epochs, not "
+                f"{settings.chosen_epochs}: "
                 f"give --teacher-epochs {trained}, or another --kept"
             )
     else:

@@ -60,7 +60,7 @@ def train(
     net = _model(kind, learned, model)
     features = kind.features(tokenizer, learned, learned.data.train, True)
     batches = -(-len(features) // settings.batch_size)
-    total = settings.epochs * batches
+    total = settings.chosen_epochs * batches
     # fused, as the Trainer has it by default
     groups = _groups(net, settings.weight_decay)
     optimiser = torch.optim.AdamW(groups, lr=settings.chosen_learning_rate, fused=True)
@@ -68,7 +68,7 @@ def train(
     timed = Steps(warm=sample.warm if sample else 0)
     opened = time.perf_counter()
     net.train()
-    for epoch in range(settings.epochs):
+    for epoch in range(settings.chosen_epochs):
         for chosen in _order(features, settings.batch_size, seed + epoch, grouped=best):
             if sample is not None and timed.steps >= sample.steps:
                 break
@@ -86,7 +86,7 @@ def train(
         some = learned.data.dev[: sample.rows]
         _scores(kind, replace(learned, data=replace(learned.data, dev=some)), tokenizer, net)
         answering = (time.perf_counter() - trained) * len(learned.data.dev) / len(some)
-        tokens = settings.epochs * sum(map(_length, features))
+        tokens = settings.chosen_epochs * sum(map(_length, features))
         return sample.whole(timed.speed, opened - began, answering, tokens)
     scores = _scores(kind, learned, tokenizer, net)
     wall = time.perf_counter() - began

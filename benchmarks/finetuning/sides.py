@@ -95,7 +95,7 @@ def train(learned: Learned, model: Path, seed: int, *, sample: Sample | None = N
         net = make(seed)
         opened = time.perf_counter()
         speed = _speed(prepared, net, learned, seed, sample)
-        tokens = settings.epochs * sum(map(len, prepared.train.ids))
+        tokens = settings.chosen_epochs * sum(map(len, prepared.train.ids))
         return sample.whole(speed, opened - began, _answering(prepared, net, sample), tokens)
     result, _, net = run_trial(make, prepared, settings, seed)
     wall = time.perf_counter() - began

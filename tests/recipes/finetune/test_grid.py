@@ -41,7 +41,7 @@ class MinuteTrials(Trials):
         result = TrialResult(
             seed=9, scores={"accuracy": 0.5}, constant=False, losses=[], seconds=1.0, tokens=1
         )
-        return [replace(result, elapsed=60.0 * trial.settings.epochs) for trial in trials]
+        return [replace(result, elapsed=60.0 * trial.settings.chosen_epochs) for trial in trials]
 
 
 def no_model(seed: int) -> Model:

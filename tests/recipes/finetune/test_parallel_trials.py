@@ -118,7 +118,7 @@ def test_fewer_than_one_is_refused() -> None:
 def test_all_that_is_to_be_trained_is_counted() -> None:
     settings = FinetuneSettings()
     assert training_counts(ExperimentConfig(seeds=5), settings, 144) == [5, 0]
-    search = SearchConfig().with_rates(768)
+    search = SearchConfig().resolved(768, 144)
     everything = ExperimentConfig(seeds=5, grid=True, search=search, curve=True, baselines=True)
     # 36 and 72 of 144 rows, with three seeds each
     assert training_counts(everything, settings, 144) == [5, 5, 18, 3, 3]

@@ -207,7 +207,7 @@ class DistilConfig(Config):
     """The teaching."""
     general: GeneralSettings = GeneralSettings()
     """Distillation from a store."""
-    settings: FinetuneSettings = field(default=FinetuneSettings(epochs=6), metadata=INLINE)
+    settings: FinetuneSettings = field(default=FinetuneSettings(), metadata=INLINE)
     """The settings of each training on labelled examples."""
 
     def __post_init__(self) -> None:

@@ -177,7 +177,7 @@ def write_card(
 # A student of {encoder.layers} layers, {encoder.hidden} wide
 
 {described_outputs(run.student.labels)}\
-Taught by {method} on the training file of SHA-256 `{run.train_hash}`: {settings.epochs} x \
+Taught by {method} on the training file of SHA-256 `{run.train_hash}`: {settings.chosen_epochs} x \
 each example, {settings.batch_size} a step, learning rate {settings.chosen_learning_rate}. Seeds: \
 {run.seeds}; this is the model of seed {seed}, the best of them on dev, so expect the mean on new \
 texts.

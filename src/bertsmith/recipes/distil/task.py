@@ -103,6 +103,8 @@ PLAIN = "plain"
 _OUTPUTS, _BASELINES, _SPEEDS, _RESULTS = (
     "teacher-outputs", "baselines.json", "speeds.json", "results.json",
 )  # fmt: skip
+# a student has more to learn than a model that is fine-tuned
+_EPOCHS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,9 +160,8 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
     config, unlabelled = _read_transfer_set(config, prepared)
     new = _student(config, inputs, prepared, folder, device)
     new = replace(new, versions=(teacher, *new.versions))
-    earlier = (folder.settings("distil") or {}).get("settings", {}).get("learning_rate")
-    settings, rate_note = config.settings.with_rate(new.config.encoder.hidden, earlier)
-    config = replace(config, settings=settings)
+    taught = len(prepared.train) * (1 + config.teaching.augment) + len(unlabelled)
+    config, notes = _with_settings(config, folder, width=new.config.encoder.hidden, rows=taught)
     check_layers(new.config.encoder, config.settings)
     for method in config.method:
         check_method(method, inputs.base.config.encoder, new.config.encoder, config.teaching)
@@ -175,8 +176,8 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
             folder.claim("distil", run, extensible="seeds") and (folder.path / _RESULTS).exists()
         )
         bad_rows = config.settings.reading.bad_rows.message()
-        notes = (bad_rows, rate_note, *describe(prepared), "" if ended else str(plan))
-        for line in filter(None, notes):
+        lines = (bad_rows, *notes, *describe(prepared), "" if ended else str(plan))
+        for line in filter(None, lines):
             say(line)
         with open_trials(folder, plan) as trials:
             return _Distillation(
@@ -189,6 +190,20 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
                 new=new,
                 trials=trials,
             ).execute()
+
+
+def _with_settings(
+    config: DistilConfig, folder: RunFolder, *, width: int, rows: int
+) -> tuple[DistilConfig, list[str]]:
+    """Choose learning rate and epochs for a student's width and the rows that teach it.
+
+    Those that are given hold, and those that were chosen when the run in the folder began. Returns
+    lines on what was chosen, too.
+    """
+    earlier = (folder.settings("distil") or {}).get("settings", {})
+    settings, rate_note = config.settings.with_rate(width, earlier.get("learning_rate"))
+    settings, epochs_note = settings.with_epochs(rows, earlier.get("epochs"), _EPOCHS)
+    return replace(config, settings=settings), [rate_note, epochs_note]
 
 
 def _read(
@@ -449,7 +464,7 @@ class _Distillation:
         if self.unlabelled:
             encode = prepared.task.answers.encode
             taught += len(encode(prepared.tokenizer, self.unlabelled, prepared.limits))
-        return replace(settings, epochs=-(-settings.epochs * taught // labelled))
+        return replace(settings, epochs=-(-settings.chosen_epochs * taught // labelled))
 
     def _with_more_rows(self) -> Prepared:
         """Return the rows to teach with; those labelled alone where nothing is left to teach."""

@@ -19,6 +19,9 @@ _SLANTED_FLOOR = 1 / 32
 # Devlin et al. 2018, appendix A.3, for encoders of base size, 768 wide, and larger ones
 _RATE, _SEARCHED_RATES, _BASE_WIDTH = 5e-5, (2e-5, 3e-5, 5e-5), 768
 _MAX_FACTOR = 8.0
+_EPOCHS, _SEARCHED_EPOCHS = 3, (2, 3, 4)
+# Mosbach et al. 2021, section 6: few examples need as many epochs, since they need steps
+_MAX_EPOCHS, _ENOUGH_STEPS = 20, 300
 
 
 def _for_width(rate: float, width: int) -> float:
@@ -29,6 +32,12 @@ def _for_width(rate: float, width: int) -> float:
     ELECTRA-Small, 256 wide, has three times that of Base (Clark et al. 2020, appendix B).
     """
     return float(f"{rate * min(max(_BASE_WIDTH / width, 1.0), _MAX_FACTOR):.2g}")
+
+
+def _epochs_for(rows: int, batch_size: int, usual: int) -> int:
+    """Return the epochs of so many examples: the usual ones, and more where these are few steps."""
+    steps = -(-rows // batch_size)
+    return max(usual, min(_MAX_EPOCHS, -(-_ENOUGH_STEPS // steps)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +52,14 @@ class SearchConfig(Config):
     and more for models less than 768 wide, as with --learning-rate."""
     batch_sizes: tuple[int, ...] = (16, 32)
     """Batch sizes that --grid tries."""
-    epochs: tuple[int, ...] = (2, 3, 4)
-    """Numbers of epochs that --grid tries."""
+    epochs: tuple[int, ...] = ()
+    """Numbers of epochs that --grid tries; by default 2, 3 and 4, and more where examples are few,
+    as with --epochs."""
 
     def __post_init__(self) -> None:
         for name in ("learning_rates", "batch_sizes", "epochs"):
             values = getattr(self, name)
-            needed = name != "learning_rates"
+            needed = name == "batch_sizes"
             if (needed and not values) or min(values, default=1) <= 0:
                 problem = f"--search.{name.replace('_', '-')} is {list(values)}"
                 raise ConfigError(problem, remedy="give values above 0")
@@ -57,18 +67,26 @@ class SearchConfig(Config):
             problem = f"--search.learning-rates is {list(self.learning_rates)}"
             raise ConfigError(problem, remedy="give rates below 1")
 
-    def with_rates(self, width: int) -> SearchConfig:
-        """Return the search space with the rates of an encoder that is as wide, if it has none."""
+    def resolved(self, width: int, rows: int) -> SearchConfig:
+        """Return the search space with the rates of an encoder's width, and epochs of the examples.
+
+        Those that are given hold.
+        """
         rates = tuple(_for_width(rate, width) for rate in _SEARCHED_RATES)
-        return replace(self, learning_rates=self.learning_rates or rates)
+        usual = _epochs_for(rows, max(self.batch_sizes), _EPOCHS)
+        epochs = tuple(round(usual * number / _EPOCHS) for number in _SEARCHED_EPOCHS)
+        return replace(
+            self, learning_rates=self.learning_rates or rates, epochs=self.epochs or epochs
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneSettings(Config):
     """Settings of each training; by default within what BERT's paper recommends for base size."""
 
-    epochs: int = 3
-    """Number of passes over the examples."""
+    epochs: int | None = None
+    """Number of passes over the examples; by default 3 (6 where a student is distilled), and more
+    for few examples: as many as make 300 steps, at most 20."""
     batch_size: int = 32
     """Number of examples in a step; for tags and spans, number of windows of text."""
     learning_rate: float | None = None
@@ -157,11 +175,30 @@ class FinetuneSettings(Config):
             note += " sets another"
         return replace(self, learning_rate=rate), note
 
+    def with_epochs(
+        self, rows: int, earlier: int | None, usual: int = _EPOCHS
+    ) -> tuple[FinetuneSettings, str]:
+        """Return the settings with a number of epochs, and a line about one that is not usual.
+
+        If none is given, it is the `earlier` one of a run that is resumed, or that of the examples.
+        """
+        epochs = self.epochs or earlier or _epochs_for(rows, self.batch_size, usual)
+        note = ""
+        if self.epochs is None and epochs != usual:
+            note = f"{epochs} epochs, as {rows:,} examples make few steps; --epochs sets the number"
+        return replace(self, epochs=epochs), note
+
     @property
     def chosen_learning_rate(self) -> float:
         """Return the peak learning rate, which is a number when training begins."""
         assert self.learning_rate is not None
         return self.learning_rate
+
+    @property
+    def chosen_epochs(self) -> int:
+        """Return the number of epochs, which is known when training begins."""
+        assert self.epochs is not None
+        return self.epochs
 
     @property
     def chosen_precision(self) -> Precision:
@@ -182,7 +219,7 @@ class FinetuneSettings(Config):
             precision=self.chosen_precision,
             seed=seed,
             log_every=max(1, steps // _POINTS),
-            measurements=self.epochs if self.patience else 0,
+            measurements=self.chosen_epochs if self.patience else 0,
             stop_after=self.patience,
         )
 
@@ -333,5 +370,6 @@ class GlueConfig(Config):
     """Print the scores as one JSON object to standard output."""
     experiment: ExperimentConfig = field(default=ExperimentConfig(), metadata=INLINE)
     """The trainings of each task."""
-    settings: FinetuneSettings = field(default=FinetuneSettings(), metadata=INLINE)
+    # those of the paper's table, whatever the number of examples
+    settings: FinetuneSettings = field(default=FinetuneSettings(epochs=3), metadata=INLINE)
     """The settings of each training."""

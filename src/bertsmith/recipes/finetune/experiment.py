@@ -53,7 +53,7 @@ def cells_of(settings: FinetuneSettings, grid: SearchConfig) -> list[FinetuneSet
 def cell_name(settings: FinetuneSettings) -> str:
     """Return the name of a cell's folder."""
     rate = settings.chosen_learning_rate
-    return f"rate-{rate:g}-batch-{settings.batch_size}-epochs-{settings.epochs}"
+    return f"rate-{rate:g}-batch-{settings.batch_size}-epochs-{settings.chosen_epochs}"
 
 
 def search(trials: Trials, cells: Sequence[Trial], minutes: float | None) -> SearchResult:
@@ -71,8 +71,11 @@ def search(trials: Trials, cells: Sequence[Trial], minutes: float | None) -> Sea
             and any(trials.result(trial.subfolder) is None for trial in following)
         ):
             spent = sum(cell.result.elapsed for cell in tried) / trials.at_once
-            an_epoch = spent * trials.at_once / sum(cell.settings.epochs for cell in tried)
-            if spent + an_epoch * max(trial.settings.epochs for trial in following) > 60 * minutes:
+            an_epoch = spent * trials.at_once / sum(cell.settings.chosen_epochs for cell in tried)
+            if (
+                spent + an_epoch * max(trial.settings.chosen_epochs for trial in following)
+                > 60 * minutes
+            ):
                 say(f"grid: {len(tried)} of {len(cells)} cells in {spent / 60:.1f} minutes")
                 break
         for trial, result in zip(following, trials.train(following), strict=True):

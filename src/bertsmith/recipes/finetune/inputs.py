@@ -210,7 +210,7 @@ def reading_length(
         return ReadingLength(longest=usual)
     most_operations = _OPERATIONS if device.type == "cpu" else _OPERATIONS_OF_A_GPU
     memory = free_memory(device)
-    times = len(rows) / len(rows[::step]) * settings.epochs * trainings
+    times = len(rows) / len(rows[::step]) * settings.chosen_epochs * trainings
     chosen = usual
     for longest in (*range(usual, wanted, _MULTIPLE), wanted):
         operations = times * _operations(config, np.minimum(lengths, longest))

@@ -37,7 +37,7 @@ class GridCell:
         return {
             "rate": self.settings.chosen_learning_rate,
             "batch": self.settings.batch_size,
-            "epochs": self.settings.epochs,
+            "epochs": self.settings.chosen_epochs,
             "scores": self.result.scores,
             "constant": self.result.constant,
             "seconds": self.result.seconds,
@@ -62,7 +62,7 @@ class SearchResult:
         score = f"{percent(self.best.result.score)} %"
         chosen = (
             f"rate {settings.chosen_learning_rate:g}, batch {settings.batch_size}, epochs "
-            f"{settings.epochs}"
+            f"{settings.chosen_epochs}"
         )
         if tried == 1 < self.total:
             return (

@@ -143,26 +143,27 @@ def _read_inputs(
 def _resolve_settings(
     config: FinetuneConfig, inputs: Inputs, folder: RunFolder, device: torch.device
 ) -> tuple[FinetuneConfig, list[str]]:
-    """Choose precision, learning rates and maximum length, and return lines on what was chosen.
+    """Choose precision, learning rate, epochs and length, and return lines on what was chosen.
 
     Those that are given hold, and those that were chosen when the run in the folder began.
     """
     earlier = (folder.settings("finetune") or {}).get("settings", {})
     precision = training_precision(config.settings.precision, device, earlier.get("precision"))
-    width = inputs.base.config.encoder.hidden
+    width, rows = inputs.base.config.encoder.hidden, len(inputs.data.train)
     settings = replace(config.settings, precision=precision)
     settings, rate_note = settings.with_rate(width, earlier.get("learning_rate"))
-    experiment = config.experiment
+    settings, epochs_note = settings.with_epochs(rows, earlier.get("epochs"))
+    experiment, notes = config.experiment, [rate_note, epochs_note]
     if experiment.grid:
-        experiment = replace(experiment, search=experiment.search.with_rates(width))
+        experiment, notes = replace(experiment, search=experiment.search.resolved(width, rows)), []
     if settings.max_length is None and "max_length" in earlier:
         length = ReadingLength(longest=earlier["max_length"])
     else:
-        counts = training_counts(experiment, settings, len(inputs.data.train))
+        counts = training_counts(experiment, settings, rows)
         length = inputs.length(settings, sum(counts), device)
     settings = replace(settings, max_length=length.longest)
     config = replace(config, settings=settings, experiment=experiment)
-    return config, [length.message, "" if experiment.grid else rate_note]
+    return config, [length.message, *notes]
 
 
 def _plan_parallel(

@@ -196,7 +196,7 @@ def _add_trials(report: Report, outcome: FinetuneOutcome) -> None:
         table = [
             (
                 *(f"{cell.settings.chosen_learning_rate:g}", str(cell.settings.batch_size)),
-                *(str(cell.settings.epochs), percent(cell.result.score)),
+                *(str(cell.settings.chosen_epochs), percent(cell.result.score)),
                 f"{cell.result.seconds:.1f}",
             )
             for cell in cells

@@ -234,7 +234,7 @@ def run_trial(
     total_clock = Clock()
     model = make_model(seed)
     prepare_model(model, config, seed)
-    steps = config.epochs * -(-len(prepared.train) // config.batch_size)
+    steps = config.chosen_epochs * -(-len(prepared.train) // config.batch_size)
     if folder is not None:
         folder.path.mkdir(parents=True, exist_ok=True)
     with trimmed_embeddings(model, prepared.train) as examples:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import ConfigError, RunFolderError
-from bertsmith.recipes.distil.config import DistilConfig, StudentConfig
+from bertsmith.recipes.distil.config import DistilConfig, StudentConfig, TeachingConfig
 from bertsmith.recipes.distil.recipe import distil
 from bertsmith.recipes.finetune.config import (
     ExperimentConfig,
@@ -19,7 +19,7 @@ from bertsmith.recipes.finetune.experiment import cells_of
 from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.weights.folder import save_model, start_from
 
-QUICK = FinetuneSettings(epochs=1, batch_size=32, precision="fp32", max_length=16, baseline=False)
+QUICK = FinetuneSettings(batch_size=32, precision="fp32", max_length=16, baseline=False)
 
 
 @pytest.fixture(scope="module")
@@ -36,21 +36,10 @@ def config_of(base: Path, rows: Path, out: Path, rate: float | None = None) -> F
     )  # fmt: skip
 
 
-def recorded(out: Path) -> float:
-    """The learning rate in the file of a run's settings."""
-    settings = json.loads((out / "run.json").read_text(encoding="utf-8"))
-    found: list[float] = []
-
-    def look(value: object) -> None:
-        if isinstance(value, dict):
-            if "learning_rate" in value:
-                found.append(value["learning_rate"])
-            for inner in value.values():
-                look(inner)
-
-    look(settings)
-    assert len(found) == 1
-    return found[0]
+def recorded(out: Path) -> tuple[float, int]:
+    """The learning rate and the epochs in the file of a run's settings."""
+    settings = json.loads((out / "run.json").read_text(encoding="utf-8"))["settings"]["settings"]
+    return settings["learning_rate"], settings["epochs"]
 
 
 @pytest.mark.parametrize(
@@ -71,25 +60,27 @@ def test_the_rate_follows_the_width(width: int, published: float) -> None:
     assert FinetuneSettings(learning_rate=0.1).with_rate(width, 0.2)[0].learning_rate == 0.1
 
 
-def test_a_run_keeps_its_rate_which_its_width_has_chosen(
+def test_a_run_keeps_what_its_model_and_examples_have_chosen(
     base_folder: Path, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
     finetune(config_of(base_folder, rows, out))
-    assert recorded(out) == 4e-4
-    assert "peak learning rate 0.0004, as the model is" in capsys.readouterr().err
+    assert recorded(out) == (4e-4, 20)
+    told = capsys.readouterr().err
+    assert "peak learning rate 0.0004, as the model is" in told
+    assert "20 epochs, as 72 examples make few steps" in told
     given = tmp_path / "given"
     finetune(config_of(base_folder, rows, given, 2e-3))
     capsys.readouterr()
     # without the option the run is the same one, which has ended
     finetune(config_of(base_folder, rows, given))
     assert "has ended" in capsys.readouterr().err
-    assert recorded(given) == 2e-3
+    assert recorded(given) == (2e-3, 20)
     with pytest.raises(RunFolderError, match=r"learning_rate was 0\.0004, now 0\.002"):
         finetune(config_of(base_folder, rows, out, 2e-3))
 
 
-def test_a_student_has_the_rate_of_its_own_width(
+def test_a_student_has_the_rate_of_its_own_width_and_epochs_of_all_that_teaches_it(
     base_folder: Path, rows: Path, tmp_path: Path
 ) -> None:
     model, tokenizer = start_from(base_folder, labels=("up", "down"), seed=3)
@@ -99,18 +90,32 @@ def test_a_student_has_the_rate_of_its_own_width(
         DistilConfig(
             teacher=teacher, data=rows, out=out, settings=QUICK, seeds=1, method=("minilm",),
             student=StudentConfig(student="1/192"), side_by_side=1, plain=False,
+            teaching=TeachingConfig(augment=20),
         )
     )  # fmt: skip
-    assert recorded(out) == 2e-4
+    assert recorded(out) == (2e-4, 7)
 
 
-def test_the_grid_searches_around_the_rate_of_the_width() -> None:
-    grid = SearchConfig().with_rates(384)
+@pytest.mark.parametrize(
+    ("rows", "epochs"), [(20, 20), (400, 20), (960, 10), (2_400, 4), (3_200, 3), (10**6, 3)]
+)
+def test_few_examples_are_passed_more_often(rows: int, epochs: int) -> None:
+    settings, note = FinetuneSettings().with_epochs(rows, None)
+    assert settings.chosen_epochs == epochs
+    assert (f"{epochs} epochs" in note) == (epochs != 3)
+    assert FinetuneSettings().with_epochs(rows, None, 6)[0].chosen_epochs == max(6, epochs)
+    assert FinetuneSettings(epochs=2).with_epochs(rows, 9)[0].epochs == 2
+
+
+def test_the_grid_searches_around_what_fits_model_and_examples() -> None:
+    grid = SearchConfig().resolved(384, 10_000)
     assert grid.learning_rates == (4e-5, 6e-5, 1e-4)
-    assert SearchConfig().with_rates(768).learning_rates == (2e-5, 3e-5, 5e-5)
+    assert grid.epochs == (2, 3, 4)
+    assert SearchConfig().resolved(768, 10_000).learning_rates == (2e-5, 3e-5, 5e-5)
     assert len(cells_of(FinetuneSettings(), grid)) == 18
-    own = SearchConfig(learning_rates=(1e-3,))
-    assert own.with_rates(128) == own
+    assert SearchConfig().resolved(768, 100).epochs == (13, 20, 27)
+    own = SearchConfig(learning_rates=(1e-3,), epochs=(7,))
+    assert own.resolved(128, 100) == own
     for rates in ((0.0,), (1e-5, -1.0), (1.5,)):
         with pytest.raises(ConfigError, match="learning-rates"):
             SearchConfig(learning_rates=rates)
