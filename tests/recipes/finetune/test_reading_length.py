@@ -34,7 +34,7 @@ def length(tokenizer: Tokenizer, words: list[int], **changes: Any) -> tuple[int,
     size = changes.pop("size", "tiny")
     encoder = encoder_of("bert", size, tokenizer.size, longest=changes.pop("limit", 512))
     config = ModelConfig(encoder=encoder, predicts="class", labels=("x", "y"), pooler=True)
-    settings = replace(FinetuneSettings(), **changes)
+    settings = replace(FinetuneSettings(epochs=3), **changes)
     found = reading_length(
         task, rows(words), tokenizer, config, settings, trainings, torch.device("cpu")
     )
