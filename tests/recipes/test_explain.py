@@ -297,3 +297,17 @@ def test_python_explains_as_the_command_does(
     save_model(tmp_path / "number", regression, tiny_tokenizer)
     with pytest.raises(ConfigError, match=r"^deletion counts answers that change"):
         bertsmith.load(tmp_path / "number").explain(texts, deletion=True)
+
+
+def test_a_tag_from_right_to_left_does_not_change_places_with_its_word(
+    base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    # without O each word is tagged
+    model, _ = start_from(base_folder, predicts="tags", labels=("B-אדם", "B-מקום"), seed=3)
+    save_model(tmp_path / "model", model, tiny_tokenizer)
+    (tmp_path / "asked.txt").write_text("word1\n", encoding="utf-8")
+    out, how = tmp_path / "why.html", ExplainingConfig(methods=("gradient-x-input",))
+    file = str(tmp_path / "asked.txt")
+    explain(ExplainConfig(model=tmp_path / "model", file=file, out=out, explaining=how))
+    answer = re.compile("<h3>1: <bdi>B-(אדם|מקום)</bdi>: <bdi>word1</bdi></h3>")
+    assert answer.search(out.read_text(encoding="utf-8"))

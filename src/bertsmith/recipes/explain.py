@@ -13,7 +13,13 @@ import torch
 
 from bertsmith.analysis.attributions.attribution import Attribution, Baseline, Explainer, Method
 from bertsmith.analysis.attributions.deletion import DeletionFigures, DeletionTest
-from bertsmith.analysis.attributions.subjects import Subject, Word, subjects_of, text_of_words
+from bertsmith.analysis.attributions.subjects import (
+    Subject,
+    TagTarget,
+    Word,
+    subjects_of,
+    text_of_words,
+)
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.core.files import check_not_read, followed
 from bertsmith.core.log import Bar, progress, say, table_of
@@ -334,7 +340,7 @@ def _add_explanations(
     report.text("How to read this page", [_LEGEND])
     body = ""
     for number, (answer, attributions) in enumerate(answers, 1):
-        body += f"<h3>{number}: <bdi>{safe(answer.answer)}</bdi>"
+        body += f"<h3>{number}: {_isolated_answer(answer)}"
         body += " (withheld: predict gives no answer)</h3>" if answer.withheld else "</h3>"
         for method, result in attributions.items():
             body += _shaded(answer, method, result.shares.tolist())
@@ -342,6 +348,13 @@ def _add_explanations(
         body += f'<p class="note">{safe(note)}</p>' if note else ""
         body += _all_shares(number, answer, attributions)
     report.section("Answers", body)
+
+
+def _isolated_answer(answer: Subject) -> str:
+    """Return an answer in its own direction, a tag and its word each in theirs."""
+    tagged = isinstance(answer.target, TagTarget)
+    parts = answer.answer.split(": ", 1) if tagged else [answer.answer]
+    return ": ".join(f"<bdi>{safe(part)}</bdi>" for part in parts)
 
 
 def _note(result: Attributions, baseline: Baseline) -> str:
