@@ -21,7 +21,7 @@ from rich.cells import cell_len
 import bertsmith
 from bertsmith.cli.commands import COMMANDS
 from bertsmith.core.errors import UserError
-from bertsmith.core.log import Table, short_number
+from bertsmith.core.log import Table, short_number, table_of
 from bertsmith.core.output import print_table
 from bertsmith.core.printable import (
     counted,
@@ -331,3 +331,17 @@ def test_a_table_is_written_in_any_encoding(encoding: str, monkeypatch: pytest.M
     shown = written.getvalue().decode(encoding)
     assert "plain" in shown
     assert ("東京" in shown) == encoding.startswith("utf")
+
+
+@pytest.mark.parametrize("columns", ["20", "40", "80"])
+def test_no_number_of_a_table_is_cut_in_a_narrow_terminal(
+    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    numbers = [f"{number}.5" for number in range(101, 109)]
+    names = [f"column{number}" for number in range(8)]
+    print_table(table_of(("名前の列", *names), [("とても長い名前" * 9, *numbers)], numbers=True))
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in (*numbers, *names))
+    widths = {display_width(line) for line in shown.splitlines()}
+    assert len(widths) == 1

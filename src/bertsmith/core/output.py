@@ -24,11 +24,13 @@ from rich.console import Console
 from bertsmith.core.errors import DiskError
 from bertsmith.core.files import writing
 from bertsmith.core.log import Table
-from bertsmith.core.printable import json_text, printable
+from bertsmith.core.printable import display_width, json_text, printable
 
 _OUTPUT = "standard output"
 _REPEAT = "give the same command again"
 _IN_UTF8 = "set PYTHONIOENCODING=utf-8, or use --format jsonl, which escapes such letters"
+# of a name in a table, what is shown of it in a narrow terminal
+_NAME_WIDTH = 12
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -97,7 +99,8 @@ def print_table(table: Table) -> None:
     buffer = io.BytesIO()
     rendered = io.TextIOWrapper(buffer, encoding, errors="replace", newline="\n")
     terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns
+    # lines that the terminal wraps can still be read, an ellipsis in place of a number cannot
+    width = max(shutil.get_terminal_size().columns, _narrowest(table))
     console = Console(
         file=rendered, force_terminal=terminal, force_jupyter=False, width=width, markup=False
     )
@@ -105,6 +108,23 @@ def print_table(table: Table) -> None:
     rendered.flush()
     with _written():
         sys.stdout.write(buffer.getvalue().decode(encoding))
+
+
+def _narrowest(table: Table) -> int:
+    """Return the width that the words of a table need, of long names in the first column a part."""
+    words = [
+        max(
+            display_width(word)
+            for cell in (column.header, *column.cells)
+            for word in ("", *str(cell).split())
+        )
+        for column in table.columns
+    ]
+    if not words:
+        return 0
+    # blanks around a word, and a line beside it
+    beside = 1 if table.box is None else 3
+    return sum(words[1:]) + min(words[0], _NAME_WIDTH) + beside * len(words) + 1
 
 
 def flush() -> None:
