@@ -29,8 +29,8 @@ from bertsmith.core.printable import display_width, json_text, printable
 _OUTPUT = "standard output"
 _REPEAT = "give the same command again"
 _IN_UTF8 = "set PYTHONIOENCODING=utf-8, or use --format jsonl, which escapes such letters"
-# of a name in a table, what is shown of it in a narrow terminal
-_NAME_WIDTH = 12
+# longer words of a table are cut in a narrow terminal
+_MAX_WORD = 24
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -111,20 +111,18 @@ def print_table(table: Table) -> None:
 
 
 def _narrowest(table: Table) -> int:
-    """Return the width that the words of a table need, of long names in the first column a part."""
-    words = [
-        max(
-            display_width(word)
-            for cell in (column.header, *column.cells)
-            for word in ("", *str(cell).split())
-        )
+    """Return the width at which no column but the first is narrower than its words."""
+    columns = [
+        [line for cell in (column.header, *column.cells) for line in str(cell).split("\n")]
         for column in table.columns
     ]
-    if not words:
-        return 0
-    # blanks around a word, and a line beside it
+    words = [word for lines in columns[1:] for line in lines for word in line.split()]
+    longest_word = min(max(map(display_width, words), default=0), _MAX_WORD)
+    # rich makes the widest columns narrower until they are of one width
+    widths = (min(max(map(display_width, lines)), longest_word) for lines in columns)
+    # blanks around a cell, and a line beside it
     beside = 1 if table.box is None else 3
-    return sum(words[1:]) + min(words[0], _NAME_WIDTH) + beside * len(words) + 1
+    return sum(widths) + beside * len(columns) + 1
 
 
 def flush() -> None:
