@@ -8,6 +8,8 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.network.batch import Batch, pack
@@ -15,7 +17,7 @@ from bertsmith.network.config import HEADS, Conformal, EncoderConfig, ModelConfi
 from bertsmith.network.encoded import Encoded
 from bertsmith.network.encoder import sinusoidal_table
 from bertsmith.network.model import Model, build_model, start_positions_as_sinusoids
-from bounds import close_gradients, close_when_regrouped
+from bounds import close_gradients, close_in_kernels, close_when_regrouped
 from families import MODELS
 
 ENCODER = EncoderConfig(
@@ -237,3 +239,22 @@ def test_any_model_can_have_another_head(name: str) -> None:
         assert (made.predicts, made.labels, made.encoder) == (predicts, labels, config.encoder)
         assert (made.no_answer, made.min_confidence, made.conformal) == (None, None, None)
         assert not made.masked_lm
+
+
+@pytest.mark.parametrize("name", ["albert-masked_lm", "modernbert-class"])
+def test_gradients_of_norms_are_added_up_in_float32(name: str) -> None:
+    """In autocast, where values are bf16 and the weights are not."""
+    modules = build_model(MODELS[name], seed=1).named_modules()
+    norms = {where: part for where, part in modules if isinstance(part, nn.LayerNorm)}
+    assert len(norms) > 3
+    for where, norm in norms.items():
+        (width,) = norm.normalized_shape
+        values = torch.randn(4000, width, generator=torch.Generator().manual_seed(1)).bfloat16()
+        with torch.autocast("cpu", torch.bfloat16):
+            normed = norm(values)
+        # of one sign for all values
+        found = torch.autograd.grad((normed + normed.abs()).sum(), list(norm.parameters()))
+        exact = F.layer_norm(values.double(), (width,), eps=norm.eps)
+        expected = (exact + exact.abs()).sum(0), (1 + exact.sign()).sum(0)
+        for mine, other in zip(found, expected, strict=norm.bias is not None):
+            close_in_kernels(mine, other, "bf16", where)

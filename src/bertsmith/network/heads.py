@@ -23,6 +23,7 @@ from bertsmith.network.config import EncoderConfig, PretrainingHead
 from bertsmith.network.config import Pooled as PooledToken
 from bertsmith.network.dropout import Dropout
 from bertsmith.network.encoded import Encoded
+from bertsmith.network.encoder import LayerNorm
 from bertsmith.network.families.catalog import FAMILIES
 
 
@@ -49,7 +50,7 @@ class Pooler(nn.Module):
         self.dense = nn.Linear(encoder.hidden, encoder.hidden, bias=encoder.biases)
         self.norm: nn.Module = nn.Identity()
         if FAMILIES[encoder.family].pooler == "heads":
-            self.norm = nn.LayerNorm(encoder.hidden, eps=encoder.norm_epsilon, bias=encoder.biases)
+            self.norm = LayerNorm(encoder.hidden, eps=encoder.norm_epsilon, bias=encoder.biases)
         self.approximate = _approximate(encoder)
 
     def forward(self, encoded: Encoded, offsets: Offsets) -> Pooled:
@@ -105,7 +106,7 @@ class MaskedLMHead(nn.Module):
         super().__init__()
         width = encoder.embedding or encoder.hidden
         self.dense = nn.Linear(encoder.hidden, width, bias=encoder.biases)
-        self.norm = nn.LayerNorm(width, eps=encoder.norm_epsilon, bias=encoder.biases)
+        self.norm = LayerNorm(width, eps=encoder.norm_epsilon, bias=encoder.biases)
         self.bias = nn.Parameter(torch.zeros(encoder.vocabulary))
         self.approximate = _approximate(encoder)
 

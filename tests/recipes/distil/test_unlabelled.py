@@ -28,6 +28,7 @@ from bertsmith.tasks.rows import task_named
 from bertsmith.tasks.task import ReadingLimits
 from bertsmith.text.config import Columns
 from bertsmith.weights.folder import load_model, save_model, start_from
+from bounds import close_when_regrouped
 
 TEXTS = [
     f"word{number % 7} word{number % 5} {'good' if number % 3 else 'bad'}" for number in range(40)
@@ -314,4 +315,4 @@ def test_a_student_of_numbers_starts_in_the_units_that_it_is_taught_in(
     )  # fmt: skip
     distil(config)
     log = (tmp_path / "out" / "distilbert" / "seed-0" / "log.jsonl").read_text().splitlines()
-    assert json.loads(log[0])["soft_targets_loss"] < 1e-6
+    close_when_regrouped([json.loads(log[0])["soft_targets_loss"]], [0.0])
