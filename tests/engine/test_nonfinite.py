@@ -12,6 +12,7 @@ import torch
 
 import bertsmith
 from bertsmith.core.errors import NonFiniteOutputs
+from bertsmith.engine.answers import finite
 from bertsmith.engine.features import features
 from bertsmith.network.model import build_model
 from bertsmith.recipes.config import InspectConfig
@@ -111,3 +112,9 @@ def test_a_server_fails_for_it_alone(head: str, tmp_path: Path) -> None:
     assert [answer.status_code for answer in alone] == [200, 500, 200]
     assert together.status_code == 500
     assert "not finite" in together.text
+
+
+def test_large_numbers_are_finite() -> None:
+    """In float32 their sum is not."""
+    large = torch.full((3,), 3e38)
+    assert torch.equal(finite(large), large)
