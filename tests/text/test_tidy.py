@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bertsmith.text.white_space import tidy, tidy_places
 
 
-@given(st.text(st.sampled_from("ab \t\n\0\xa0\u3000é"), max_size=12))
+@given(st.text(st.sampled_from("ab \t\n\0\ufeff\xa0\u3000é"), max_size=12))
 def test_every_character_of_the_tidy_text_is_found_where_it_stood(text: str) -> None:
     places = tidy_places(text)
     assert len(places) == len(tidy(text))
@@ -23,6 +23,10 @@ CONTROLS = (
     *("\x1b[0m", "\x1b[1;31m", "\x1b[38;2;1;2;3m", "\x1b[2K", "\x1b[?25l", "\x1b(B", "\x1b7"),
     *("\x1b]0;a title\x07", "\x1b]8;;http://example.com\x1b\\", "\x1bP1$r0 q\x1b\\", "\x1b"),
 )
+
+
+def test_byte_order_marks_are_no_text() -> None:
+    assert tidy("\ufeffA b.\n\ufeffC\ufeff d.") == "A b. C d."
 
 
 @given(st.lists(st.one_of(st.sampled_from(CONTROLS), st.sampled_from(["ab", " ", "é", "\n"]))))

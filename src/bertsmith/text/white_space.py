@@ -14,6 +14,7 @@ UNSPACED: Final = re.compile(
 """Runs of characters of scripts without blanks between words."""
 
 
+_MARK: Final = "\ufeff"
 _CONTROLS: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[\x40-~]"  # colours, movements of the cursor
     r"|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)"  # titles, links
@@ -26,13 +27,14 @@ _CONTROLS: Final = re.compile(
 def tidy(text: str) -> str:
     """Return the text with single spaces as white space, without what no text has.
 
-    That is NULs, lone surrogates and the control sequences of terminals.
+    That is NULs, lone surrogates, the byte order marks of files that were joined, and the control
+    sequences of terminals.
     """
     if text.isprintable() and "  " not in text and text[:1] != " " != text[-1:]:
         return text  # the space is the only printable white space; many times faster than splitting
     if "\x1b" in text:
         text = _CONTROLS.sub("", text)
-    text = " ".join(text.replace("\0", "").split())
+    text = " ".join(text.replace("\0", "").replace(_MARK, "").split())
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -51,7 +53,7 @@ def tidy_places(text: str) -> list[int]:
             control = _CONTROLS.match(text, offset)
             assert control is not None
             after_control = control.end()
-        if offset < after_control or letter == "\0":
+        if offset < after_control or letter in ("\0", _MARK):
             continue
         if not letter.isspace() or after_word:
             places.append(offset)
