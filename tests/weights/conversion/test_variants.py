@@ -183,7 +183,7 @@ def test_a_folder_whose_weights_were_compiled_is_refused_with_a_remedy_and_conve
         ("adapter_model.bin", "is an adapter, .*; merge it"),
         ("model.tar.gz", "is an archive; unpack it"),
         ("zero_to_fp32.py", "is a checkpoint of DeepSpeed; convert the file mp_rank_00_model_st"),
-        ("__0_0.distcp", "that torch has divided among ranks; join it"),
+        ("__0_0.distcp", r"that torch has divided among ranks; join it, .* FOLDER FILE\.pt"),
         ("notes.txt", "holds no weights of a known kind"),
     ],
 )

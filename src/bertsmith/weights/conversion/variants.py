@@ -144,7 +144,8 @@ KINDS = tuple(
          "convert the file mp_rank_00_model_states.pt in it, or, where ZeRO 3 has divided the "
          "weights, join them with the zero_to_fp32.py in it"),
         (r"pytorch_model_fsdp_\d+|.*\.distcp", "a checkpoint that torch has divided among ranks",
-         "join it: python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER FILE"),
+         "join it, and convert the result: python -m torch.distributed.checkpoint.format_utils "
+         "dcp_to_torch FOLDER FILE.pt"),
     )
 )  # fmt: skip
 
