@@ -314,8 +314,8 @@ class ModelFiles:
         names = unwrapped(self._weights.entries)
         if all(name == inner for name, inner in names.items()):
             return ""
-        folder = shell_word(self._hub.path.parent)
-        return f"mend the names of its tensors with: bertsmith convert {folder} OUT"
+        command = f"bertsmith convert {shell_word(self._hub.path.parent)} OUT"
+        return f"mend the names of its tensors with: {command}"
 
     def _refuse(self, problem: str, remedy: str = "") -> NoReturn:
         raise ModelFolderError(
