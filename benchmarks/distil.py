@@ -53,7 +53,7 @@ from bertsmith.recipes.distil.config import (
 )
 from bertsmith.recipes.distil.methods import METHODS
 from bertsmith.recipes.distil.recipe import distil
-from bertsmith.recipes.distil.task import DistilOutcome
+from bertsmith.recipes.distil.trainings import DistilOutcome
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.recipe import finetune
 from bertsmith.tasks.config import Reading

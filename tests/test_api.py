@@ -26,7 +26,7 @@ from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError, S
 from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts
 from bertsmith.network.model import build_model
 from bertsmith.network.torch_state import usual_torch_state
-from bertsmith.recipes.distil.task import DistilOutcome
+from bertsmith.recipes.distil.trainings import DistilOutcome
 from bertsmith.recipes.predict.config import PredictConfig
 from bertsmith.recipes.predict.recipe import predict
 from bertsmith.tasks.answering import answering_of

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from bertsmith.core.errors import UserError
     from bertsmith.recipes.distil.static import StaticOutcome
-    from bertsmith.recipes.distil.task import DistilOutcome
+    from bertsmith.recipes.distil.trainings import DistilOutcome
     from bertsmith.recipes.finetune.outcome import FinetuneOutcome
     from bertsmith.recipes.loaded import LoadedModel, load
     from bertsmith.recipes.pretrain.recipe import PretrainOutcome

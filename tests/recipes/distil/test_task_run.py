@@ -24,7 +24,8 @@ from bertsmith.recipes.distil.config import (
 )
 from bertsmith.recipes.distil.recipe import distil
 from bertsmith.recipes.distil.speed import Speed
-from bertsmith.recipes.distil.task import DistilOutcome, _read
+from bertsmith.recipes.distil.task import _read
+from bertsmith.recipes.distil.trainings import DistilOutcome
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import read_inputs
 from bertsmith.recipes.resources import layer_weights

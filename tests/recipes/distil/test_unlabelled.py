@@ -19,7 +19,7 @@ from transformers import (
 from bertsmith.core.errors import UserError
 from bertsmith.recipes.distil.config import DistilConfig, StudentConfig, TeachingConfig
 from bertsmith.recipes.distil.recipe import distil
-from bertsmith.recipes.distil.task import DistilOutcome
+from bertsmith.recipes.distil.trainings import DistilOutcome
 from bertsmith.recipes.distil.transfer_set import read_unlabelled, with_teacher_answers
 from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, Prepared, prepare

@@ -17,7 +17,8 @@ from bertsmith.hub.models import model_folder
 from bertsmith.recipes.distil.config import DistilConfig, GeneralSettings
 from bertsmith.recipes.distil.general import distil_general
 from bertsmith.recipes.distil.static import StaticOutcome, distil_static
-from bertsmith.recipes.distil.task import DistilOutcome, distil_task
+from bertsmith.recipes.distil.task import distil_task
+from bertsmith.recipes.distil.trainings import DistilOutcome
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome
 from bertsmith.recipes.resources import free_memory, gigabytes
 from bertsmith.store.store import INDEX
