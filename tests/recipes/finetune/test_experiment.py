@@ -179,6 +179,23 @@ def test_the_curve_ends_with_all_rows(experiment: tuple[Path, FinetuneOutcome]) 
     assert curve_points(40) == []
 
 
+def test_parts_of_the_curve_have_as_many_steps_as_all_rows(
+    experiment: tuple[Path, FinetuneOutcome],
+) -> None:
+    _, found = experiment
+    folder = found.folder
+    steps = {
+        place: json.loads((folder / place / "log.jsonl").read_text().splitlines()[-1])["step"]
+        for place in ("seeds/seed-0", "curve/72/seed-0", "curve/36/seed-0")
+    }
+    # 16 a step: 9, 5 and 3 an epoch
+    epochs = steps["seeds/seed-0"] // 9
+    assert list(steps.values()) == [9 * epochs, 5 * 2 * epochs, 3 * 4 * epochs]
+    settings = FinetuneSettings(epochs=3)
+    assert [settings.for_part(count, 5000).epochs for count in (2500, 625, 39)] == [6, 20, 20]
+    assert FinetuneSettings(epochs=30).for_part(10, 100).epochs == 30
+
+
 def test_the_report_tells_all_of_it(experiment: tuple[Path, FinetuneOutcome]) -> None:
     page = (experiment[1].folder / "report.html").read_text(encoding="utf-8")
     for title in (

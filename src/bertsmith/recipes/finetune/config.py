@@ -188,6 +188,16 @@ class FinetuneSettings(Config):
             note = f"{epochs} epochs, as {rows:,} examples make few steps; --epochs sets the number"
         return replace(self, epochs=epochs), note
 
+    def for_part(self, count: int, rows: int) -> FinetuneSettings:
+        """Return the settings for some of the rows, with about as many steps as for all of them.
+
+        At most 20 epochs, or those of all rows. A learning curve would else show what few steps
+        cost, and not what few examples do.
+        """
+        epochs = self.chosen_epochs
+        more = min(_MAX_EPOCHS, round(epochs * rows / count))
+        return replace(self, epochs=max(epochs, more))
+
     @property
     def chosen_learning_rate(self) -> float:
         """Return the peak learning rate, which is a number when training begins."""
@@ -283,8 +293,8 @@ class ExperimentConfig(Config):
     minutes: float | None = None
     """Wall-clock minutes for the grid, which tries as many cells as fit, in random order."""
     curve: bool = False
-    """Learning curve: also train with half of the examples, a quarter and so on, with three
-    seeds."""
+    """Learning curve: also train with half of the examples, a quarter and so on, with three seeds
+    and about as many steps as for all of them, within 20 epochs."""
     baselines: bool = False
     """Also score static vectors, each layer of the frozen encoder, a mix of the layers, and the
     same network from random weights."""

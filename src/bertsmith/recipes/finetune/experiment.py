@@ -265,7 +265,7 @@ class Experiment:
         seeds = [result.seed for result in results[:CURVE_SEEDS]]
         for count in curve_points(rows):
             fewer = self.prepared.fewer(np.sort(order[:count]))
-            part = replace(self, prepared=fewer)
+            part = replace(self, prepared=fewer, settings=self.settings.for_part(count, rows))
             trained = part._train_seeds(f"curve/{count}", seeds, title=f"{count} {fewer.task.unit}")
             points.append(CurvePoint(rows=count, results=tuple(trained)))
         return (*points, CurvePoint(rows=rows, results=tuple(results)))
