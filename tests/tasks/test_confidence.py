@@ -55,3 +55,15 @@ def test_answers_are_withheld_below_the_confidence_that_gives_the_accuracy(
     records = [chosen_record("label", answer, "ab", tuned) for answer in answers]
     assert [record["label"] for record in records] == answered
     assert [record["probability"] for record in records] == [0.9, 0.7, 0.6]
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_a_threshold_between_two_neighbours_of_float32_parts_them(steps: int) -> None:
+    # models answer in float32, in which the threshold itself would be one of the two
+    sure = np.float32(1) - np.float32(2.0**-24) * np.float32(steps + 1)
+    unsure = np.nextafter(sure, np.float32(0))
+    evidence = np.array([(1, 1, sure), (0, 1, unsure)], np.float64)
+    tuned = tune_confidence(evidence, 1.0)
+    answers = [np.array([1 - share, share], np.float32) for share in (sure, unsure)]
+    records = [chosen_record("label", answer, "ab", tuned) for answer in answers]
+    assert [record["label"] for record in records] == ["b", None]

@@ -101,10 +101,12 @@ def chosen_record(name: str, answer: Any, answers: Sequence[Any], tuned: Tuned) 
     The answer, which has the key `name`, is None where its probability is too low.
     """
     best = int(answer.argmax())
-    unsure = tuned.min_confidence is not None and answer[best] < tuned.min_confidence
+    # numpy would round the threshold to float32, perhaps to a probability below it
+    probability = float(answer[best])
+    unsure = tuned.min_confidence is not None and probability < tuned.min_confidence
     record: Record = {
         name: None if unsure else answers[best],
-        "probability": round(float(answer[best]), 6),
+        "probability": round(probability, 6),
     }
     if tuned.set_threshold is not None:
         among = prediction_set(answer, tuned.set_threshold)
