@@ -669,6 +669,31 @@ def test_a_word_inside_a_piece_goes_on_with_the_word_before_it(
         assert {entity["probability"] for entity in found["entities"]} == {0.5}
 
 
+@pytest.mark.parametrize(
+    ("labels", "tags", "entities"),
+    [
+        (("O", "B-X", "I-X"), ("B-X", "I-X"), ["word1 \u200e word2"]),
+        (("O", "B-X", "I-X", "E-X"), ("B-X", "E-X"), ["word1 \u200e word2"]),
+        (("O", "B", "I"), ("I", "I"), ["word1 \u200e word2"]),
+        (("O", "B-X", "I-X"), ("I-X", "B-X"), ["word1", "word2"]),
+        (("O", "B-X", "I-X", "I-Y"), ("B-X", "I-Y"), ["word1", "word2"]),
+        (("O", "B-X", "E-X"), ("E-X", "E-X"), ["word1", "word2"]),
+    ],
+)
+def test_a_sign_of_which_nothing_is_read_parts_no_entity(
+    labels: tuple[str, ...], tags: tuple[str, ...], entities: list[str]
+) -> None:
+    """Marks of direction and spaces without width stand in the names of many web pages."""
+    text, spans = joined(["word1", "\u200e", "word2", "\u200e"])
+    row = Tagged(text=text, words=spans, tags=None, entities=None, document=0, source="m", line=1)
+    encoded = encode_words(TOKENIZER, [row], ReadingLimits(longest=20))
+    outputs = [np.array([[0.5 * (label == tag) for label in labels] for tag in tags])]
+    answer = TAG.answers.decode(row, encoded.sidecar[0], outputs, labels)
+    found = TAG.answers.record(answer, labels, 1, UNTUNED)
+    assert [entity["text"] for entity in found["entities"]] == entities
+    assert {entity["probability"] for entity in found["entities"]} == {0.5}
+
+
 def test_every_word_is_asked_once_at_its_first_piece() -> None:
     words = [w for n in range(9) for w in (f"word{n},", "good", "\u200b", f"(word{n + 9})")]
     # one tag a word: its number is that of the word

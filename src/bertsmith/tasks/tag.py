@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ from bertsmith.text.examples.tagged import (
     has_tokens,
     in_scheme_of,
     names_entities,
+    parted,
     words_of,
 )
 from bertsmith.text.opening import TEXTS, kind_of
@@ -240,7 +242,10 @@ def _decode(
     outputs: Outputs,
     labels: Labels,
 ) -> TagAnswer:
-    """Return the likeliest tags; a word inside a piece continues the one before it."""
+    """Return the likeliest tags; a word inside a piece continues the one before it.
+
+    Words without a piece continue an entity that goes on after them.
+    """
     assert isinstance(sidecar, WordWindows)
     unread = "O" if "O" in labels or names_entities(labels) else None
     tags = [unread] * len(row.words)
@@ -253,7 +258,20 @@ def _decode(
         # None is the tag of a word without a piece alone, and the one before has this one
         tags[word - 1 : word + 1] = divided_tag(tags[word - 1] or "")
         probabilities[word] = probabilities[word - 1]
+    if np.isnan(probabilities).any() and names_entities(labels):
+        _join_entities(tags, np.flatnonzero(~np.isnan(probabilities)).tolist(), labels)
     return TagAnswer(row, tuple(tags), probabilities)
+
+
+def _join_entities(tags: list[str | None], read: Sequence[int], labels: Labels) -> None:
+    """Tag the words between two that are `read` as of their entity, where both are of one."""
+    for before, after in pairwise(read):
+        (first, kind), (rest, kind_after) = parted(tags[before] or ""), parted(tags[after] or "")
+        if after - before == 1 or first not in ("B", "I") or rest not in ("I", "E"):
+            continue
+        inner = next((label for label in labels if parted(label) == ("I", kind)), None)
+        if kind == kind_after and inner is not None:
+            tags[before + 1 : after] = [inner] * (after - before - 1)
 
 
 # of a tag's letter, those of the beginning and the rest of what it tags
