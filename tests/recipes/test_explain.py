@@ -311,3 +311,18 @@ def test_a_tag_from_right_to_left_does_not_change_places_with_its_word(
     explain(ExplainConfig(model=tmp_path / "model", file=file, out=out, explaining=how))
     answer = re.compile("<h3>1: <bdi>B-(אדם|מקום)</bdi>: <bdi>word1</bdi></h3>")
     assert answer.search(out.read_text(encoding="utf-8"))
+
+
+def test_an_entity_with_an_invisible_sign_is_explained_once(
+    base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    model, _ = start_from(base_folder, predicts="tags", labels=("O", "B-X", "I-X"), seed=3)
+    with torch.no_grad():
+        # each word goes on with an entity
+        model.get_parameter("heads.tag.bias").copy_(torch.tensor([0.0, 0.0, 50.0]))
+    save_model(tmp_path / "tags", model, tiny_tokenizer)
+    opened = bertsmith.load(tmp_path / "tags", device="cpu")
+    text = "word1 \u200e word2"
+    ((entity,),) = (answer["entities"] for answer in opened.predict([text]))
+    (item,) = opened.explain([text], methods="rollout")["explanations"]
+    assert (entity["text"], item["answer"]) == (text, "I-X: word1")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -259,12 +259,18 @@ def _decode(
         tags[word - 1 : word + 1] = divided_tag(tags[word - 1] or "")
         probabilities[word] = probabilities[word - 1]
     if np.isnan(probabilities).any() and names_entities(labels):
-        _join_entities(tags, np.flatnonzero(~np.isnan(probabilities)).tolist(), labels)
+        join_entities(tags, np.flatnonzero(~np.isnan(probabilities)).tolist(), labels)
     return TagAnswer(row, tuple(tags), probabilities)
 
 
-def _join_entities(tags: list[str | None], read: Sequence[int], labels: Labels) -> None:
-    """Tag the words between two that are `read` as of their entity, where both are of one."""
+AnyTag = TypeVar("AnyTag", str, str | None)
+
+
+def join_entities(tags: list[AnyTag], read: Sequence[int], labels: Labels) -> None:
+    """Tag the words between two that are `read` as of their entity, where both are of one.
+
+    Of the others, such as marks of direction, a model reads nothing; they would part entities.
+    """
     for before, after in pairwise(read):
         (first, kind), (rest, kind_after) = parted(tags[before] or ""), parted(tags[after] or "")
         if after - before == 1 or first not in ("B", "I") or rest not in ("I", "E"):

@@ -31,7 +31,7 @@ from bertsmith.network.encoded import Encoded
 from bertsmith.network.heads import pooled_tokens
 from bertsmith.network.model import Model, forward_only
 from bertsmith.tasks.span import encode_questions
-from bertsmith.tasks.tag import divided_tag
+from bertsmith.tasks.tag import divided_tag, join_entities
 from bertsmith.tasks.task import ReadingLimits, Task
 from bertsmith.tasks.word_windows import encode_text, first_pieces
 from bertsmith.text.examples.example import Example
@@ -364,6 +364,8 @@ def _tag_subjects(
         tags[word] = labels[numbers[before + int(first[word])]]
     for word in inside:
         tags[word - 1 : word + 1] = divided_tag(tags[word - 1])
+    if names_entities(labels):
+        join_entities(tags, sorted((*asked, *inside)), labels)
     begins = {begin for begin, _, _ in entity_spans(tags)}
     if not names_entities(labels):
         begins = {word for word in asked if tags[word] != "O"}
