@@ -16,6 +16,7 @@ from bertsmith.engine.config import WritingConfig
 from bertsmith.recipes.predict.config import ScoreConfig, WriteConfig
 from bertsmith.recipes.predict.score import score
 from bertsmith.recipes.predict.write import write
+from bertsmith.tasks.config import Reading
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
 
@@ -164,3 +165,16 @@ def test_a_tab_with_nothing_behind_it_is_named(base_folder: Path, tmp_path: Path
     file.write_text("word1\nword2\t\n", encoding="utf-8")
     with pytest.raises(ExampleError, match=r"texts\.txt:2: has a tab, but no text on one side"):
         score(ScoreConfig(model=base_folder, file=str(file)))
+
+
+def test_a_text_without_tokens_does_not_win_over_any_other(
+    loaded: bertsmith.LoadedModel, base_folder: Path, tmp_path: Path
+) -> None:
+    pairs = [("word1 good", "word2"), ("\u200b", "word1"), ("word1", "\u200b")]
+    with pytest.raises(ExampleError, match=r"^example 1: one text of the pair has no tokens"):
+        loaded.score(pairs)
+    assert loaded.score(["\u200b"])[0]["score"] == 0
+    file = tmp_path / "pairs.txt"
+    file.write_text("\n".join("\t".join(pair) for pair in pairs), encoding="utf-8")
+    skipping = Reading(on_bad="skip")
+    assert score(ScoreConfig(model=base_folder, file=str(file), reading=skipping))["pairs"] == 1

@@ -47,7 +47,7 @@ class TextScoring:
     """The answering by which a model scores texts; of a pair, each text by itself.
 
     Raises `ConfigError` for a masking that is not for the model, `ExampleError` for a text with a
-    mask and for one that is longer than the model reads.
+    mask, for one that is longer than the model reads, and for one without tokens in a pair.
     """
 
     def __init__(self, model: Model, tokenizer: Tokenizer, masking: Masking = "token") -> None:
@@ -59,6 +59,7 @@ class TextScoring:
             )
         self._tokenizer, self._masking = tokenizer, masking
         self._causal, self._longest = model.config.encoder.causal, model.config.encoder.longest
+        self._specials = tokenizer.specials_around(pair=False)
 
     def characters(self, example: Example) -> int:
         """Return the length of a text or pair."""
@@ -85,6 +86,10 @@ class TextScoring:
         elif any(np.any(ids == mask_id) for ids in encoded.ids):
             problem = f"holds {self._tokenizer.vocabulary[mask_id]}, but every token is scored"
             remedy = "write the word"
+        elif len(encoded.ids) > 1 and min(map(len, encoded.ids)) == self._specials:
+            # a sum over no tokens is 0, and any other is below it
+            problem = "one text of the pair has no tokens, of which it could have a score"
+            remedy = "write both texts, or leave the pair out"
         else:
             return
         raise ExampleError(problem, where=example.source, line=example.line, remedy=remedy)
