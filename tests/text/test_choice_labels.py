@@ -167,3 +167,14 @@ def test_a_letter_that_is_the_text_of_another_option_is_refused(tmp_path: Path, 
     table.write_text(f"question,option1,option2,label\nq,{label},z,{label}\n", encoding="utf-8")
     with pytest.raises(ExampleError, match="is the letter of option 1 and the text of 0"):
         list(read_choices(table, need_label=True))
+
+
+def test_a_sharp_s_is_an_option_and_no_letter_of_one(tmp_path: Path) -> None:
+    """Its capital is two letters, as in exercises of spelling: ss or ß."""
+    path = tmp_path / "a.jsonl"
+    rows = [{"question": "Stra?e", "choices": ["ss", "ß"], "label": label} for label in ("ß", "ŉ")]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    read = read_choices(path, need_label=True)
+    assert next(read).label == 1
+    with pytest.raises(ExampleError, match=r"a\.jsonl:2: the label is 'ŉ', but there are 2 opt"):
+        next(read)

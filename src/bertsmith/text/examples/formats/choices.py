@@ -193,7 +193,8 @@ def _label(
     if written.upper() in names:
         return names.index(written.upper())
     lettered = all(name and len(name) == 1 and name.isalpha() for name in names)
-    letter = ord(written.upper()) - ord("A") if len(written) == 1 and not lettered else -1
+    is_letter = len(written) == 1 and written.isascii() and not lettered
+    letter = ord(written.upper()) - ord("A") if is_letter else -1
     place = texts.index(written) if texts.count(written) == 1 else None
     if 0 <= letter < len(texts):
         if place not in (None, letter) and not any(names):
