@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 
 from bertsmith.core.errors import ConfigError
+from bertsmith.engine.answers import fetched
 from bertsmith.engine.devices import best_device, device_named, training_precision
+from bertsmith.network.batch import pack
 
 
 def machine(patch: pytest.MonkeyPatch, count: int, cuda: str | None = "12.8") -> None:
@@ -69,3 +76,63 @@ def test_training_takes_bf16_where_the_gpu_does_not_emulate_it(
         lambda including_emulation=True: native or including_emulation,
     )
     assert training_precision("auto", torch.device("cuda")) == ("bf16" if native else "fp32")
+
+
+class OtherGpuOutputs:
+    """Outputs on a second GPU, which are copied once its own stream is waited for."""
+
+    is_cuda, device, shape, dtype = True, torch.device("cuda", 1), (2, 3), torch.float32
+
+    def __init__(self, streams: dict[int, list[torch.Tensor]]) -> None:
+        self.streams = streams
+
+    @classmethod
+    def __torch_function__(
+        cls, func: object, types: object, args: tuple[Any, ...], kwargs: dict[str, object]
+    ) -> None:
+        assert func is torch.Tensor.copy_
+        assert kwargs == {"non_blocking": True}
+        copied, outputs = args
+        outputs.streams[1].append(copied)
+
+
+class CopiesDone(torch.cuda.Event):
+    """The event after the copies of a stream; there is no GPU to make another one."""
+
+    copies: list[torch.Tensor]
+
+    def __new__(cls, copies: list[torch.Tensor]) -> CopiesDone:
+        # torch without CUDA has events that cannot be made
+        event = object.__new__(cls) if torch.version.cuda is None else super().__new__(cls)
+        event.copies = copies
+        return event
+
+    def __init__(self, copies: list[torch.Tensor]) -> None:
+        """Leave what `torch.cuda.Event` does out."""
+
+    def synchronize(self) -> None:
+        """Wait."""
+        for copied in self.copies:
+            copied.fill_(7.0)
+
+
+def test_outputs_of_a_second_gpu_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event was one of the first GPU: answers were made of whatever was in memory."""
+    streams: dict[int, list[torch.Tensor]] = {0: [], 1: []}
+
+    def stream(device: torch.device | None = None) -> SimpleNamespace:
+        index = None if device is None else device.index
+        return SimpleNamespace(record_event=lambda: CopiesDone(streams[index or 0]))
+
+    def room(shape: tuple[int, ...], *, dtype: torch.dtype, pin_memory: bool) -> torch.Tensor:
+        return torch.zeros(shape, dtype=dtype)
+
+    monkeypatch.setattr(torch, "empty", room)
+    monkeypatch.setattr(torch.cuda, "current_stream", stream)
+
+    def computed() -> Generator[Any, None, None]:
+        batch = pack([np.arange(3)] * 2, [np.zeros(3, np.int8)] * 2)
+        yield np.arange(2), batch, OtherGpuOutputs(streams)
+
+    ((_, _, outputs),) = fetched(computed())
+    assert outputs.tolist() == [[7.0] * 3] * 2

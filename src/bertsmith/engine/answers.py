@@ -71,7 +71,8 @@ def fetched(computed: Generator[Computed, None, None]) -> Iterator[Computed]:
                 continue
             copied = torch.empty(outputs.shape, dtype=outputs.dtype, pin_memory=True)
             copied.copy_(outputs, non_blocking=True)
-            waiting.append(((units, batch, copied), torch.cuda.current_stream().record_event()))
+            stream = torch.cuda.current_stream(outputs.device)
+            waiting.append(((units, batch, copied), stream.record_event()))
             if len(waiting) > 1:
                 yield _waited_for(*waiting.pop(0))
         for item in waiting:
