@@ -103,7 +103,8 @@ class CopiesDone(torch.cuda.Event):
 
     def __new__(cls, copies: list[torch.Tensor]) -> CopiesDone:
         # torch without CUDA has events that cannot be made
-        event = object.__new__(cls) if torch.version.cuda is None else super().__new__(cls)
+        makes: Any = object if torch.version.cuda is None else torch.cuda.Event
+        event: CopiesDone = makes.__new__(cls)
         event.copies = copies
         return event
 
