@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -731,3 +732,29 @@ def test_sampled_continuations_do_not_depend_on_how_many_rows_are_answered_toget
     assert few == all_together
     # every row draws numbers of its own
     assert len({str(record) for record in few}) == len(texts)
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_entities_are_not_placed_in_a_column_with_the_same_words(
+    base_folder: Path,
+    tiny_tokenizer: Tokenizer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+) -> None:
+    """They were characters of another column, where its blanks alone were other ones."""
+    model, _ = start_from(base_folder, predicts="tags", labels=("O", "B-X"), seed=3)
+    with torch.no_grad():
+        model.get_parameter("heads.tag.bias").copy_(torch.tensor([0.0, 50.0]))
+    save_model(tmp_path / "tags", model, tiny_tokenizer)
+    file, sign = tmp_path / f"a.{kind}", "," if kind == "csv" else "\t"
+    rows = [("clean", "said"), ("word1 word2", " word1   word2"), ("word3", "word4  word5")]
+    file.write_text("".join(sign.join(row) + "\n" for row in rows), encoding="utf-8")
+    for number in (0, 1):
+        reading = Reading(columns=Columns(text=rows[0][number]))
+        predict(
+            PredictConfig(model=tmp_path / "tags", file=str(file), format="jsonl", reading=reading)
+        )
+        for row, answer in zip(rows[1:], objects(capsys), strict=True):
+            found = [(entity["start"], entity["end"]) for entity in answer["entities"]]
+            assert found == [match.span() for match in re.finditer("word.", row[number])]

@@ -304,7 +304,8 @@ def test_entities_are_characters_of_the_text_as_it_was_written(written: str) -> 
     entity = {"start": 0, "end": 7, "label": "PER", "text": "Ann Lee"}
     last = {"start": 8, "end": 11, "label": "X", "text": "sat"}
     record = {"entities": [entity, last]}
-    found = with_written_offsets(record, "Ann Lee sat", {"id": "7", "said": written})
+    (row,) = value_rows([written], TAG)
+    found = with_written_offsets(record, row.example.written)
     (start, end), (second, behind) = ((item["start"], item["end"]) for item in found["entities"])
     assert (start, end) == (written.index("Ann"), written.index("Lee") + 3)
     assert (second, behind) == (written.index("sat"), written.index("sat") + 3)

@@ -104,6 +104,7 @@ def raw_text(example: Example) -> Tagged:
         document=example.line,
         source=example.source,
         line=example.line,
+        written=example.written,
     )
 
 

@@ -258,7 +258,7 @@ def _as_written(row: InputRow[Any], record: Record) -> Record:
     """Return an answer whose characters are those of the input, which may have other blanks."""
     if not isinstance(row.example, Tagged):
         return record
-    return with_written_offsets(record, row.example.text, row.columns)
+    return with_written_offsets(record, row.example.written)
 
 
 def _reading_note(task: Task[Any] | None, file: Path, reading: Reading) -> str | None:

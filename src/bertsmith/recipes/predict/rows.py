@@ -22,7 +22,7 @@ from bertsmith.recipes.predict.texts import STANDARD_INPUT, standard_input, unde
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.task import Task
 from bertsmith.text.bad_rows import BadRows, Refuse
-from bertsmith.text.examples.example import Example
+from bertsmith.text.examples.example import Example, as_written
 from bertsmith.text.examples.reading import Check, has_cells, has_labels, read_examples, table_kind
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.tables import DELIMITED, TABLES, ColumnSelection, Table, TableHead
@@ -145,25 +145,20 @@ def value_rows(
         if all(tidied):
             pair = tidied[1] if len(tidied) > 1 else None
             row = Example(
-                text=tidied[0], text_pair=pair, label=None, source=EXAMPLES, line=number + 1
-            )
+                text=tidied[0], text_pair=pair, label=None, source=EXAMPLES, line=number + 1,
+                written=as_written(tidied[0], texts[0]),
+            )  # fmt: skip
             (row,) = checked_pairs([row], pairs, in_columns=False)
             row = row if of_text is None else of_text(row)
         yield InputRow(columns=columns, example=row)
 
 
-def with_written_offsets(
-    record: dict[str, Any], text: str, columns: Mapping[str, object]
-) -> dict[str, Any]:
+def with_written_offsets(record: dict[str, Any], written: str | None) -> dict[str, Any]:
     """Return an answer whose entities are characters of the text as written in the input.
 
-    Models read `text`, whose white space is single spaces.
+    Models read a text whose white space is single spaces; `written` is None where it is that.
     """
-    if "entities" not in record or text in columns.values():
-        return record
-    strings = (value for value in columns.values() if isinstance(value, str))
-    written = next((value for value in strings if tidy(value) == text), None)
-    if written is None:
+    if "entities" not in record or written is None:
         return record
     offsets = tidy_places(written)
     entities = []
@@ -266,12 +261,14 @@ def _line_row(
         remedy = f"write both texts, separated by a tab{remedy}"
         refuse(ExampleError(problem, where=source, line=line, remedy=remedy), written)
         return InputRow(columns=shown, example=None, bad=True)
+    text = tidy(first)
     row = Example(
-        text=tidy(first),
+        text=text,
         text_pair=tidy(second) if tab else None,
         label=None,
         source=source,
         line=line,
+        written=as_written(text, first),
     )
     return InputRow(columns=shown, example=row)
 

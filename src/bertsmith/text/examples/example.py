@@ -8,7 +8,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from bertsmith.core.errors import BlankText
@@ -28,7 +28,8 @@ class Example:
     rows are kept, and their white space is single spaces. `label` is a class, or a number as
     written; `labels` are the classes of a multi-label example, perhaps none; `number` is finite.
     Pairs to be ranked have their relevance as `number`, and pairs of the same query the same
-    `group`.
+    `group`. `written` is the text of a row to answer for as it was in the input, None where that is
+    `text`.
     """
 
     text: str
@@ -40,6 +41,7 @@ class Example:
     number: float | None = None
     id: str | None = None
     group: str | None = None
+    written: str | None = field(default=None, repr=False, compare=False)
 
 
 def folded(text: str) -> str:
@@ -133,6 +135,11 @@ def text_of(
         remedy = "remove the row or fill it in"
         raise BlankText(f"the {role} is empty", where=file.path, line=line, remedy=remedy)
     return text
+
+
+def as_written(text: str, value: object) -> str | None:
+    """Return the string of which a tidy text was made, None where it is that text."""
+    return value if isinstance(value, str) and value != text else None
 
 
 _YES = {

@@ -17,6 +17,7 @@ from bertsmith.text.examples.example import (
     Example,
     Kind,
     are_marks,
+    as_written,
     check_accepted,
     checked,
     class_of,
@@ -235,6 +236,7 @@ class _ExampleBuilder:
             number=number,
             id=name,
             group=group,
+            written=None if self.needs.need_label else as_written(text, cell["text"]),
         )
 
     def _label(

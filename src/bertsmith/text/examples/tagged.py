@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -217,7 +217,8 @@ class Tagged:
 
     Tags are in BIO2, or as written in another scheme. `entities` are exactly those given, even if
     they begin or end inside a word; None for plain tags and without tags. `document` counts the
-    documents of the file; `source` and `line` locate the beginning of the sentence.
+    documents of the file; `source` and `line` locate the beginning of the sentence. `written` is a
+    raw text as it was in the input, None where that is `text`.
     """
 
     text: str
@@ -227,6 +228,7 @@ class Tagged:
     document: int
     source: str
     line: int
+    written: str | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
