@@ -305,6 +305,7 @@ def test_entities_are_characters_of_the_text_as_it_was_written(written: str) -> 
     last = {"start": 8, "end": 11, "label": "X", "text": "sat"}
     record = {"entities": [entity, last]}
     (row,) = value_rows([written], TAG)
+    assert row.example is not None
     found = with_written_offsets(record, row.example.written)
     (start, end), (second, behind) = ((item["start"], item["end"]) for item in found["entities"])
     assert (start, end) == (written.index("Ann"), written.index("Lee") + 3)
