@@ -118,6 +118,12 @@ def test_pairs_in_xml(tmp_path: Path) -> None:
     path.write_text(RTE.replace("<h>", "<x>").replace("</h>", "</x>"), encoding="utf-8")
     with pytest.raises(ExampleError, match=r"dev\.xml:3: a <pair> without <t> and <h>"):
         list(read_examples(path, need_label=True))
+    marked = RTE.replace("Bob met.", "<b>Bob</b> <i>m<u>e</u></i>t.").replace("She", "<b>S</b>he")
+    path.write_text(marked, encoding="utf-8")
+    assert list(read_examples(path, need_label=True)) == found
+    path.write_text(RTE.replace("<h>They", "<t>Both</t><h>They"), encoding="utf-8")
+    with pytest.raises(ExampleError, match=r"dev\.xml:3: a <pair> without <t> and <h>"):
+        list(read_examples(path, need_label=True))
 
 
 ANSWERS = [

@@ -24,6 +24,8 @@ from bertsmith.text.opening import MAX_LINE_LENGTH, TextFile
 
 _ALTERNATIVE = re.compile("a([0-9]{1,4})")
 _NUMBER = re.compile("[1-9][0-9]{0,3}")
+# elements inside each other that have a text: a file may nest as many as it has bytes
+_DEPTH = 16
 
 
 Element = tuple[int, dict[str, str], dict[str, str]]
@@ -44,9 +46,11 @@ def copa_items(file: TextFile) -> Iterator[tuple[int, dict[str, object], str]]:
 
 
 def xml_items(file: TextFile, names: tuple[str, ...]) -> Iterator[Element]:
-    """Yield line, attributes and texts by child element of each element with one of the names.
+    """Yield line, attributes and texts by inner element of each element with one of the names.
 
-    Entity declarations are refused: a few lines of them can expand to gigabytes.
+    A text includes those of the elements inside, such as ``<b>``; of a name that occurs twice there
+    is none, since it is not known which is meant. Entity declarations are refused: a few lines of
+    them can expand to gigabytes.
     """
     handler = _ElementHandler(file, names)
     # the blocks are UTF-8, whatever the document declares
@@ -79,28 +83,34 @@ class _ElementHandler:
         self._line = 0
         self._given: dict[str, str] | None = None
         self._texts: dict[str, str] = {}
-        self._open: str | None = None
+        self._repeated: set[str] = set()
+        self._open: list[str] = []
 
     def begin(self, name: str, attributes: dict[str, str], line: int) -> None:
         if name in self._names:
-            self._line, self._given, self._texts, self._open = line, attributes, {}, None
+            self._line, self._given, self._texts, self._open = line, attributes, {}, []
+            self._repeated = set()
         elif self._given is not None:
-            self._open = name
-            self._texts[name] = ""
+            self._open.append(name)
+            if name in self._texts:
+                self._repeated.add(name)
+            self._texts.setdefault(name, "")
 
     def add(self, text: str) -> None:
-        if self._open is not None:
-            self._texts[self._open] += text
-            if len(self._texts[self._open]) > MAX_LINE_LENGTH:
+        for name in {*self._open[:_DEPTH]}:
+            self._texts[name] += text
+            if len(self._texts[name]) > MAX_LINE_LENGTH:
                 remedy = "is this another kind of file?"
                 problem = f"a text of over {MAX_LINE_LENGTH:,} characters"
                 raise self._file.fault(problem, self._line, remedy)
 
     def end(self, name: str) -> None:
-        self._open = None
         if name in self._names and self._given is not None:
-            self._items.append((self._line, self._given, self._texts))
+            texts = {key: self._texts[key] for key in self._texts if key not in self._repeated}
+            self._items.append((self._line, self._given, texts))
             self._given = None
+        elif self._open:
+            self._open.pop()
 
     def take_items(self) -> list[Element]:
         items, self._items = self._items, []
@@ -160,7 +170,7 @@ def _example(
     first = next((texts[name] for name in _FIRST if name in texts), None)
     second = next((texts[name] for name in _SECOND if name in texts), None)
     if first is None or second is None:
-        raise file.fault("a <pair> without <t> and <h>", line, "write <t>..</t><h>..</h> in it")
+        raise file.fault("a <pair> without <t> and <h>", line, "write one <t> and one <h> in it")
     value = next((attributes[name] for name in _LABELS if name in attributes), None)
     with located(file, line):
         label, number, labels = label_of(kind, value)
