@@ -17,7 +17,7 @@ PAGE = """<!DOCTYPE html>
 <html lang=en><head><meta charset="utf-8" /><style>p > a { color: red }</style>
 <title>A &amp; B</title>
 <style>p { color: red } </style><script>if (a < b && c > d) { x = "</p>"; }</script></head>
-<body class='a>b'><!-- not <b>this</b> -->
+<body class='a>b'><!-- not <b>this</b> --><!-->
 <h1>Head<i>ing</i></h1><p>One <b>bold</b>
 line, 3 < 4 &lt;3&nbsp;caf&eacute;.<br/>Next<p>Third
 <ul><li>one<li>two</ul><SCRIPT type=x>no</SCRIPT >
@@ -89,13 +89,17 @@ def test_pictures_and_formulas_end_no_paragraph(tmp_path: Path) -> None:
     assert _read(path) == [("Energy is mc2 , and a smile, an icon, all in one.", "Other")]
 
 
-DOCBOOK = """<?xml version="1.0"?><!DOCTYPE article PUBLIC "-//OASIS//DTD DocBook XML V4.5//EN" "">
-<article><title>ls</title><para>Run <command>ls</command> with <option>-l</option>.</para>
+DOCBOOK = """<?xml version="1.0"?><!DOCTYPE article PUBLIC "-//OASIS//DTD DocBook XML V4.5//EN" "" [
+<!ENTITY ver "1">
+] >
+<article><title>ls</title><para>Run <indexterm><primary>files, <tag>list</tag></primary></indexterm>
+<command>ls</command><indexterm startref="i"/> with <option>-l</option>.</para>
 <table><tgroup cols="2"><tbody><row><entry>-a</entry><entry>all</entry></row></tbody></tgroup>
 </table><para>See <ulink url="u">there</ulink>.</para></article>
 """
 TEI = """<TEI xmlns="http://www.tei-c.org/ns/1.0"><text><body>
-<p>In <date when="1843">1843</date> <persName>Ada</persName> wrote<lb/>letters.</p>
+<p>In <date when="1843">1843</date> <persName>Ada</persName> wrote<lb/>letters.</p><p>She had
+read <title>The Bridgewater Treatise</title> before.</p>
 <table/><table><row><cell>A</cell></row></table><list><item>one</item></list><p>Last.</p>
 </body></text></TEI>
 """
@@ -111,7 +115,14 @@ JATS = """<article xmlns:mml="http://www.w3.org/1998/Math/MathML"><body>
     ("text", "paragraphs"),
     [
         (DOCBOOK, ("ls", "Run ls with -l.", "-a", "all", "See there.")),
-        (TEI, ("In 1843 Ada wrote letters.", "A", "one", "Last.")),
+        (
+            TEI,
+            (
+                "In 1843 Ada wrote letters.",
+                "She had read The Bridgewater Treatise before.",
+                *("A", "one", "Last."),
+            ),
+        ),
         (JATS, ("Of E. coli (1), x holds.",)),
     ],
 )
@@ -184,7 +195,7 @@ def test_blank_lines_part_paragraphs_of_xml(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
-@pytest.mark.parametrize("text", [PAGE, DUMP, READINGS, INLINE, TEI, JATS, FEED])
+@pytest.mark.parametrize("text", [PAGE, DUMP, READINGS, INLINE, DOCBOOK, TEI, JATS, FEED])
 def test_blocks_may_end_anywhere(tmp_path: Path, text: str, size: int) -> None:
     file = TextFile(tmp_path / "a.xml", CorpusError)
     whole = list(documents_of_markup(file, [text], records=True))

@@ -45,11 +45,15 @@ _PROSE_NAMES = """
     add alternatives anchor cb corr date emph forename gloss lb mentioned milestone orgname pb
     persname placename ptr rolename seg settlement socalled supplied surname term unclear
 """
-_PROSE = _INLINE | frozenset(_PROSE_NAMES.split())
+# what an index at the end says of the place where it stands
+_INDEXED = frozenset(["indexterm", "index-term"])
+_PROSE = _INLINE | _INDEXED | frozenset(_PROSE_NAMES.split())
+# of a book that is spoken of, where others have a heading
+_TEI = _PROSE | frozenset(["title"])
 _PROSE_ROOTS_NAMES = """
-    appendix article book chapter part pmc-articleset preface refentry reference section set tei
-    tei.2 teicorpus
+    appendix article book chapter part pmc-articleset preface refentry reference section set
 """
+_TEI_ROOTS = frozenset(["tei", "tei.2", "teicorpus"])
 _PROSE_ROOTS = frozenset(_PROSE_ROOTS_NAMES.split())
 # where lines, columns and pages of a printed source begin
 _BEGINNINGS = frozenset(["lb", "cb", "pb"])
@@ -76,6 +80,10 @@ _TAG_END = re.compile(r"[>\"']")
 # a possible beginning of markup or an entity that continues in the next block
 _UNFINISHED = re.compile(r"(?:<[!/?\[\w:.-]{0,110}|&#?\w{0,40})\Z")
 _ENDS = {"!--": "-->", "![CDATA[": "]]>", "?": "?>", "!": ">"}
+# the declarations of a DOCTYPE are between brackets
+_DECLARATIONS = "]>"
+_MAX_BLANK = 100
+_DECLARATIONS_END = re.compile(rf"\]\s{{0,{_MAX_BLANK}}}>")
 _NAMES = {"!--": "a comment", "![CDATA[": "a CDATA section"}
 
 
@@ -151,11 +159,12 @@ class _Scanner:
         line = self.line + text.count("\n", at, end)
         if match[1]:
             self.open = _Open(_NAMES.get(match[1], "a declaration"), _ENDS[match[1]], line)
-        else:
-            self.tag = (match[3].lower().rpartition(":")[2], bool(match[2]))
-            # what closed the tag before this one closes no other
-            self.before = ""
-            self.open = _Open(f"a tag <{match[2]}{match[3]}>", "", line)
+            # <!--> is a whole comment: its dashes both begin and end it
+            return match.end() - 2 * (match[1] == "!--")
+        self.tag = (match[3].lower().rpartition(":")[2], bool(match[2]))
+        # what closed the tag before this one closes no other
+        self.before = ""
+        self.open = _Open(f"a tag <{match[2]}{match[3]}>", "", line)
         return match.end()
 
     def _dropped(self, text: str, at: int) -> int:
@@ -200,9 +209,9 @@ class _Scanner:
         end = text.find(mark, at)
         cdata = self.open.description == _NAMES["![CDATA["]
         if mark == ">" and "[" in text[at : end if end >= 0 else len(text)]:
-            # declarations of a DOCTYPE are between brackets
-            self.open.end = mark = "]>"
-            end = text.find(mark, at)
+            self.open.end = mark = _DECLARATIONS
+        if mark == _DECLARATIONS:
+            return self._skip_declarations(text, at)
         ended = end >= 0
         if not ended:
             end = max(at, len(text) - len(mark) + 1)
@@ -214,6 +223,21 @@ class _Scanner:
         self.open = None
         return end + len(mark)
 
+    def _skip_declarations(self, text: str, at: int) -> int:
+        """Skip the declarations of a DOCTYPE; return the offset behind them or all of the text."""
+        match = _DECLARATIONS_END.search(text, at)
+        if match is not None:
+            self.open = None
+            return match.end()
+        # white space may follow the bracket, in the next block too
+        bracket = text.rfind("]", at)
+        held = (
+            bracket >= 0 and len(text) - bracket <= _MAX_BLANK and not text[bracket + 1 :].strip()
+        )
+        end = bracket if held else len(text)
+        self.rest = text[end:]
+        return end
+
     def _end_tag(self, *, self_closing: bool) -> None:
         """Record a complete tag."""
         name, closing = self.tag
@@ -221,10 +245,13 @@ class _Scanner:
         line, self.open = self.open.line, None
         if not self.root:
             self.root = name
-            self.inline = _PROSE if name in _PROSE_ROOTS else _INLINE
+            self.inline = (
+                _PROSE if name in _PROSE_ROOTS else _TEI if name in _TEI_ROOTS else _INLINE
+            )
         if name == "math":
             self.math = not closing
         dropped = name in _DROPPED or (self.math and name in _DROPPED_IN_MATH)
+        dropped |= name in _INDEXED and name in self.inline
         if dropped and not closing and not self_closing:
             self.dropped = name
             self.open = _Open(f"<{name}>", "", line)
