@@ -37,6 +37,7 @@ THAI = "เมื่อวานตอนเย็นเราเดินเล
 SIMPLIFIED = "昨天晚上我们在海边走了很久，谈论接下来会发生什么。他说没关系，然后笑了。"
 TRADITIONAL = "昨天晚上我們在海邊走了很久，談論接下來會發生什麼。他說沒關係，然後笑了。"
 JAPANESE = "昨日の夕方、私たちは海辺を長い間散歩して、これから何が起こるかについて話しました。"
+HIRAGANA = "とらのこどもはとてもつよいので、どこへでもひとりでとことこいきました。"
 HALF_WIDE = "昨日の夕方、ﾎｯｶｲﾄﾞｳの海辺を長い間散歩しました。"
 KOREAN = "어제 저녁에 우리는 바닷가를 오랫동안 걸으며 앞으로 무슨 일이 일어날지 이야기했다."
 QUOTES = "“It’s not what you’d expect,” she said – and smiled. They don’t open… until nine."
@@ -58,6 +59,7 @@ GUESSED = {
     SIMPLIFIED: ("gb18030", "gbk", "gb2312"),
     TRADITIONAL: ("big5", "gb18030"),
     JAPANESE: ("shift_jis", "euc_jp", "iso2022_jp"),
+    HIRAGANA: ("shift_jis", "euc_jp"),
     HALF_WIDE: ("shift_jis", "euc_jp", "iso2022_jp_ext"),
     KOREAN: ("euc_kr", "cp949", "iso2022_kr"),
     QUOTES: ("cp1252",),
@@ -92,6 +94,14 @@ def test_a_guess_gives_the_text_and_is_said_once(
     said = " ".join(capsys.readouterr().err.split())
     assert said.count("read as") == 1
     assert "--encoding names another" in said
+
+
+@pytest.mark.parametrize("codec", ["shift_jis", "euc_jp"])
+def test_lines_longer_than_the_sample_are_cut_between_characters(codec: str) -> None:
+    line = HIRAGANA * 400
+    for begins in ("", "a"):
+        whole = "\n".join([begins + line] * 3).encode(codec)
+        assert judge([whole]).codec == {"shift_jis": "cp932"}.get(codec, codec)
 
 
 def test_marks_that_switch_alphabets_count_wherever_they_begin(tmp_path: Path) -> None:

@@ -361,7 +361,9 @@ class _Sample:
     def whole(self) -> bytes:
         """Return the sample, including the unfinished last line."""
         rest = self._rest[:_SAMPLE_BYTES]
-        return b"".join(self._lines) + (b"" if rest.isascii() else rest)
+        # a long line may be cut within a character, and nothing may follow it
+        cut = bool(self._lines) and not self._lines[-1].endswith((b"\n", b"\r"))
+        return b"".join(self._lines) + (b"" if rest.isascii() or cut else rest)
 
 
 def _by_zeros(head: bytes) -> Verdict | None:
@@ -440,9 +442,11 @@ def _by_sample(sample: bytes, multibyte: int, declared: str | None) -> Verdict:
     escaped = sum("\udc80" <= letter <= "\udcff" for letter in text)
     # bytes of the sample that belong to valid multi-byte characters
     valid = max(multibyte, len(sample) - len(text))
-    if 2 * valid > escaped:
+    if valid > escaped:
         return Verdict(codec=UTF8)
-    if declared not in (None, UTF8) and _decodes(sample, declared):
+    # in EUC-JP two syllables in five are valid UTF-8 by chance
+    many = 2 * valid > escaped
+    if not many and declared not in (None, UTF8) and _decodes(sample, declared):
         return Verdict(codec=declared)
     guess = guess_codec(sample)
     if guess.codec is not None and (50 * valid <= escaped or not guess.latin):
