@@ -30,7 +30,7 @@ PARAGRAPHS = (
 DUMP = """<?xml version="1.0"?>
 <!DOCTYPE dump [ <!ENTITY big "aaaaaaaaaa"> <!ENTITY file SYSTEM "file:///etc/passwd"> ]>
 <tei:dump xmlns:tei="http://x"><doc id="1"><title>First</title><text>Some <hi>text</hi> &big;</text>
-<text><![CDATA[<raw> & kept]]></text></doc>
+<text><![CDATA[<raw> & kept]]></text><text>&gtk; &section; &eacute;</text></doc>
 <doc id="2"/><doc id="3"><text>Second &file; &#x41;&amp;</text></doc></tei:dump>
 """
 
@@ -51,7 +51,7 @@ def test_records_of_xml_are_documents_and_entities_stay(tmp_path: Path) -> None:
     path.write_text(DUMP, encoding="utf-8")
     found = list(Corpus([path]))
     assert [document.paragraphs for document in found] == [
-        ("First", "Some text &big;", "<raw> & kept"),
+        ("First", "Some text &big;", "<raw> & kept", "&gtk; &section; \u00e9"),
         ("Second &file; A&",),
     ]
     assert [document.line for document in found] == [3, 5]

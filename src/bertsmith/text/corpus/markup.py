@@ -13,6 +13,7 @@ import html
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from html.entities import html5
 from itertools import chain
 
 from bertsmith.text.corpus.documents import MAX_PARAGRAPH_LENGTH, Document, DocumentBuilder
@@ -70,12 +71,14 @@ _BEGINNING = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml\b|!doctype\b|!--|(?:html|doc|tei|body)\b[^<>]*>)",
     re.IGNORECASE,
 )
+_REFERENCE = re.compile(r"&(?:#[0-9xX][0-9a-fA-F]{0,40}|\w{1,40});")
 _BLANK_LINES = re.compile(r"\n[ \t]*\n")
 # HTML inside XML, as feeds and exports of blogs have it
 _HTML_INSIDE = re.compile(
     r"</(?:p|div|span|a|li|h[1-6]|blockquote|strong|em|b|i|td|pre|code)>|<br ?/?>", re.IGNORECASE
 )
 _MARK = re.compile(r"<(?:(!--|!\[CDATA\[|!|\?)|(/?)([A-Za-z_][\w:.-]{0,100}))")
+_PAGE_ROOTS = frozenset(["html", "body"])
 _TAG_END = re.compile(r"[>\"']")
 # a possible beginning of markup or an entity that continues in the next block
 _UNFINISHED = re.compile(r"(?:<[!/?\[\w:.-]{0,110}|&#?\w{0,40})\Z")
@@ -106,6 +109,7 @@ class _Scanner:
     """A scanner that splits the text of a file into tags and the text between them."""
 
     file: TextFile
+    xml: bool = False
     line: int = 1
     rest: str = ""
     open: _Open | None = None
@@ -153,7 +157,9 @@ class _Scanner:
             end, match = min(end, cut.start()), None
             self.rest = text[end:]
         if end > at and not self.reading:
-            self.pieces.append((self.line, "", html.unescape(text[at:end])))
+            is_html = not self.xml or self.root in _PAGE_ROOTS
+            unescape = html.unescape if is_html else _without_references
+            self.pieces.append((self.line, "", unescape(text[at:end])))
         if match is None:
             return end
         line = self.line + text.count("\n", at, end)
@@ -273,7 +279,7 @@ def documents_of_markup(
     file: TextFile, blocks: Iterable[str], *, records: bool
 ) -> Iterator[Document]:
     """Yield the documents of HTML or XML text: one or, with `records`, one for each record."""
-    scanner = _Scanner(file)
+    scanner = _Scanner(file, xml=records)
     builder = DocumentBuilder(str(file.path))
     parts: list[str] = []
     start = length = lists = 0
@@ -318,6 +324,19 @@ def documents_of_markup(
     scanner.end()
     paragraph()
     yield from builder.end()
+
+
+def _without_references(text: str) -> str:
+    """Return text of XML with its references as characters, but for those it declares itself.
+
+    In HTML the semicolon may be missing, so that ``&gtk;`` is a sign and two letters there.
+    """
+    return _REFERENCE.sub(lambda found: _referred(found[0]), text) if "&" in text else text
+
+
+def _referred(reference: str) -> str:
+    known = reference[1] == "#" or reference[1:] in html5
+    return html.unescape(reference) if known else reference
 
 
 def _paragraphs_of_html(file: TextFile, text: str) -> list[str]:
