@@ -130,3 +130,13 @@ def test_a_file_of_a_class_may_have_a_name_that_is_not_utf_8(tmp_path: Path) -> 
         text.write_text("a good film", encoding="utf-8")
         hashes.append(hash_of(tmp_path / name))
     assert hashes[0] != hashes[1]
+
+
+def test_the_hash_of_stories_counts_their_answers(tmp_path: Path) -> None:
+    stories = tmp_path / "train.tsv"
+    stories.write_text("s\tx\tTom sat.\tone: Who?\tTom\tAnn\tBob\tIda\n", encoding="utf-8")
+    hashes = [hash_of(stories)]
+    for letter in "AB":
+        stories.with_suffix(".ans").write_text(f"{letter}\tA\tA\tA\n", encoding="utf-8")
+        hashes.append(hash_of(stories))
+    assert len(set(hashes)) == 3

@@ -42,6 +42,12 @@ def answers_of(path: Path) -> Path:
     return plain.with_suffix(ANSWERS)
 
 
+def answers_beside(path: Path) -> tuple[Path, ...]:
+    """Return the file of answers in the folder of a .tsv that may have stories, if it is there."""
+    answers = answers_of(path)
+    return (answers,) if kind_of(path) == ".tsv" and answers.is_file() else ()
+
+
 def story_items(file: TextFile, refuse: Refuse, *, need_label: bool) -> Iterator[Item]:
     """Yield line, parts and text of each question.
 
