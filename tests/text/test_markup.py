@@ -254,6 +254,14 @@ def test_hostile_pages_take_no_time(tmp_path: Path, text: str) -> None:
     assert time.process_time() - began < 5  # what grew with the square would take minutes
 
 
+def test_a_long_text_is_cut_between_words(tmp_path: Path) -> None:
+    path = tmp_path / "a.xml"
+    path.write_text(f"<doc>\n{'letters ' * 300_000}\n\n<p>End.</p></doc>", encoding="utf-8")
+    paragraphs = [part for document in Corpus([path]) for part in document.paragraphs]
+    assert len(paragraphs) > 2
+    assert " ".join(paragraphs).split() == ["letters"] * 300_000 + ["End."]
+
+
 def test_reading_goes_on_at_a_document(tmp_path: Path) -> None:
     path = tmp_path / "a.xml"
     docs = "".join(f"<doc><p>{'word ' * 2000}{number}.</p></doc>\n" for number in range(250))

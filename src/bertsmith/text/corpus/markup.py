@@ -308,7 +308,14 @@ def documents_of_markup(
                     blank = not text.strip()
                 parts.append(text)
                 length += len(text)
-                full = length > MAX_PARAGRAPH_LENGTH and paragraph()
+                full = False
+                if length > MAX_PARAGRAPH_LENGTH:
+                    parts[-1], rest = _parted_at_blank(text)
+                    start_of_rest = line + parts[-1].count("\n")
+                    full = paragraph()
+                    if rest:
+                        parts.append(rest)
+                        start, length, blank = start_of_rest, len(rest), not rest.strip()
             else:
                 full = paragraph()
                 name = tag.removeprefix("/")
@@ -324,6 +331,12 @@ def documents_of_markup(
     scanner.end()
     paragraph()
     yield from builder.end()
+
+
+def _parted_at_blank(text: str) -> tuple[str, str]:
+    """Return a text up to its last blank line, or else its last white space, and the rest."""
+    end = max(text.rfind("\n\n"), 0) or max(text.rfind(" "), text.rfind("\n"), 0) or len(text)
+    return text[:end], text[end:]
 
 
 def _without_references(text: str) -> str:
