@@ -31,7 +31,7 @@ from typing import Literal
 from bertsmith.core.config import Config
 from bertsmith.text.config import Layout
 from bertsmith.text.corpus.sentences import CJK_STOPS, CLOSES, SPACED_STOPS, is_small
-from bertsmith.text.opening import with_line_feeds
+from bertsmith.text.opening import cut_line, with_line_feeds
 from bertsmith.text.white_space import UNSPACED, tidy
 
 
@@ -139,8 +139,8 @@ def documents_of_text(texts: Iterable[tuple[int, str]], source: str) -> Iterator
     builder = DocumentBuilder(source)
     for line, text in texts:
         for paragraph in text.splitlines():
-            for start in range(0, len(paragraph), MAX_PARAGRAPH_LENGTH):
-                if builder.add(line, paragraph[start : start + MAX_PARAGRAPH_LENGTH]):
+            for part in cut_line(paragraph, MAX_PARAGRAPH_LENGTH):
+                if builder.add(line, part):
                     yield from builder.end()
         yield from builder.end()
 
