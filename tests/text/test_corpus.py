@@ -126,7 +126,7 @@ def test_a_long_document_comes_in_parts(tmp_path: Path) -> None:
     path.write_text(json.dumps({"text": "x" * 9_500_000}), encoding="utf-8")
     assert [sum(map(len, parts)) for parts in paragraphs(path)] == [4_000_000, 4_000_000, 1_500_000]
     path.write_text(json.dumps({"text": "paragraph of seven " * 70_000}), encoding="utf-8")
-    assert " ".join(*paragraphs(path)).split() == "paragraph of seven".split() * 70_000
+    assert " ".join(*paragraphs(path)).split() == ["paragraph", "of", "seven"] * 70_000
 
 
 def test_zero_bytes_and_half_characters_are_mended(tmp_path: Path) -> None:
