@@ -21,7 +21,8 @@ PAGE = """<!DOCTYPE html>
 <h1>Head<i>ing</i></h1><p>One <b>bold</b>
 line, 3 < 4 &lt;3&nbsp;caf&eacute;.<br/>Next<p>Third
 <ul><li>one<li>two</ul><SCRIPT type=x>no</SCRIPT >
-<table><tr><td>cell</td><td>other</td></tr></table></body></html>
+<table><tr><td>cell<?XML:NAMESPACE PREFIX = O /></td><td>other<?a > b?></td></tr></table>
+</body></html>
 """
 PARAGRAPHS = (
     *("A & B", "Heading", "One bold line, 3 < 4 <3 caf\u00e9.", "Next", "Third"),

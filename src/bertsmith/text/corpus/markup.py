@@ -77,12 +77,13 @@ _BLANK_LINES = re.compile(r"\n[ \t]*\n")
 _HTML_INSIDE = re.compile(
     r"</(?:p|div|span|a|li|h[1-6]|blockquote|strong|em|b|i|td|pre|code)>|<br ?/?>", re.IGNORECASE
 )
-_MARK = re.compile(r"<(?:(!--|!\[CDATA\[|!|\?)|(/?)([A-Za-z_][\w:.-]{0,100}))")
+_MARK = re.compile(r"<(?:(!--|!\[CDATA\[|!|\?(?i:xml:)?)|(/?)([A-Za-z_][\w:.-]{0,100}))")
 _PAGE_ROOTS = frozenset(["html", "body"])
 _TAG_END = re.compile(r"[>\"']")
 # a possible beginning of markup or an entity that continues in the next block
 _UNFINISHED = re.compile(r"(?:<[!/?\[\w:.-]{0,110}|&#?\w{0,40})\Z")
-_ENDS = {"!--": "-->", "![CDATA[": "]]>", "?": "?>", "!": ">"}
+# with a colon it is what Office writes into pages, <?xml:namespace prefix = o />
+_ENDS = {"!--": "-->", "![CDATA[": "]]>", "?": "?>", "?xml:": ">", "!": ">"}
 # the declarations of a DOCTYPE are between brackets
 _DECLARATIONS = "]>"
 _MAX_BLANK = 100
@@ -164,7 +165,8 @@ class _Scanner:
             return end
         line = self.line + text.count("\n", at, end)
         if match[1]:
-            self.open = _Open(_NAMES.get(match[1], "a declaration"), _ENDS[match[1]], line)
+            mark = match[1] if match[1] in _ENDS else match[1].lower()
+            self.open = _Open(_NAMES.get(mark, "a declaration"), _ENDS[mark], line)
             # <!--> is a whole comment: its dashes both begin and end it
             return match.end() - 2 * (match[1] == "!--")
         self.tag = (match[3].lower().rpartition(":")[2], bool(match[2]))
