@@ -18,8 +18,8 @@ PAGE = """<!DOCTYPE html>
 <title>A &amp; B</title>
 <style>p { color: red } </style><script>if (a < b && c > d) { x = "</p>"; }</script></head>
 <body class='a>b'><!-- not <b>this</b> --><!-->
-<h1>Head<i>ing</i></h1><p>One <b>bold</b>
-line, 3 < 4 &lt;3&nbsp;caf&eacute;.<br/>Next<p>Third
+<h1>Head<i>ing</i></h1><p>One <st1:City w:st="on"><b>bold</b>
+line</st1:City>, 3 < 4 &lt;3&nbsp;caf&eacute;.<br/>Next<p>Third
 <ul><li>one<li>two</ul><SCRIPT type=x>no</SCRIPT >
 <table><tr><td>cell<?XML:NAMESPACE PREFIX = O /></td><td>other<?a > b?></td></tr></table>
 </body></html>

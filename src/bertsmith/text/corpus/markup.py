@@ -79,6 +79,8 @@ _HTML_INSIDE = re.compile(
 )
 _MARK = re.compile(r"<(?:(!--|!\[CDATA\[|!|\?(?i:xml:)?)|(/?)([A-Za-z_][\w:.-]{0,100}))")
 _PAGE_ROOTS = frozenset(["html", "body"])
+# names of places, persons and dates that Office marks in pages, such as <st1:City>
+_SMART_TAG = re.compile(r"st\d+:", re.IGNORECASE)
 _TAG_END = re.compile(r"[>\"']")
 # a possible beginning of markup or an entity that continues in the next block
 _UNFINISHED = re.compile(r"(?:<[!/?\[\w:.-]{0,110}|&#?\w{0,40})\Z")
@@ -169,7 +171,8 @@ class _Scanner:
             self.open = _Open(_NAMES.get(mark, "a declaration"), _ENDS[mark], line)
             # <!--> is a whole comment: its dashes both begin and end it
             return match.end() - 2 * (match[1] == "!--")
-        self.tag = (match[3].lower().rpartition(":")[2], bool(match[2]))
+        name = "span" if _SMART_TAG.match(match[3]) else match[3].lower().rpartition(":")[2]
+        self.tag = (name, bool(match[2]))
         # what closed the tag before this one closes no other
         self.before = ""
         self.open = _Open(f"a tag <{match[2]}{match[3]}>", "", line)
