@@ -469,6 +469,38 @@ def test_a_body_that_is_too_large_is_received_before_it_is_refused(*, declared: 
     run(test)
 
 
+UNREAD: dict[int, tuple[dict[str, str], dict[str, str]]] = {
+    401: ({"authorization": "Bearer wrong"}, {}),
+    404: ({}, {"path": "/nothing"}),
+    405: ({}, {"path": "/info"}),
+    415: ({"content-encoding": "gzip"}, {}),
+    421: ({"host": "elsewhere.example"}, {}),
+}
+
+
+@pytest.mark.parametrize("status", UNREAD)
+@pytest.mark.parametrize("length", [{"content-length": "50000"}, {"transfer-encoding": "chunked"}])
+def test_a_body_is_received_before_its_request_is_refused(
+    status: int, length: dict[str, str]
+) -> None:
+    """Else clients that send before they read say "broken pipe" where a key is wrong."""
+    headers, changes = UNREAD[status]
+    received = 0
+
+    async def receive() -> dict[str, Any]:
+        nonlocal received
+        received += 10_000
+        return {"type": "http.request", "body": b" " * 10_000, "more_body": received < 50_000}
+
+    async def test() -> None:
+        async with running(keys=["right"], body_deadline=600) as rig:
+            asked = {"authorization": "Bearer right", **length, **headers}
+            start, _ = await called(rig, receive, asked, **changes)
+            assert (start["status"], received) == (status, 50_000)
+
+    run(test)
+
+
 def test_a_body_that_waits_to_be_asked_for_is_refused_before_it_is_sent() -> None:
     async def test() -> None:
         async def never() -> dict[str, Any]:

@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 import hmac
 import time
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -50,6 +50,8 @@ _DROPPED_BODIES = 16
 # as granian calls it, which gives requests that name no host an empty one
 _HTTP_1_0 = "1"
 _MAX_KEY_FILE_BYTES = 2**20
+# statuses of refusals that are said once the body has come; 429 has to be said at once
+_AFTER_BODY = frozenset({400, 401, 404, 405, 413, 415, 421})
 _PIECE = 2**16
 # of a body; those of a network hold a thousand bytes and more
 _MAX_PIECES = 16_384
@@ -148,9 +150,9 @@ class Bodies:
         self._limits = limits
         self._held = 0
 
-    def receiver(self, receive: Receive, declared: int | None) -> Body:
+    def receiver(self, receive: Receive, headers: Mapping[bytes, bytes]) -> Body:
         """Return a body that is about to be received."""
-        return Body(self, self._limits, receive, declared)
+        return Body(self, self._limits, receive, headers)
 
     def add(self, size: int) -> None:
         """Count bytes that are held from now on; raises `Overloaded`."""
@@ -171,20 +173,22 @@ class Body:
     """
 
     def __init__(
-        self, bodies: Bodies, limits: LimitsConfig, receive: Receive, declared: int | None
+        self, bodies: Bodies, limits: LimitsConfig, receive: Receive, headers: Mapping[bytes, bytes]
     ) -> None:
-        self._bodies, self._receive, self._declared = bodies, receive, declared
-        self._limits = limits
+        self._bodies, self._receive, self._limits = bodies, receive, limits
+        self.declared = _declared(headers)
+        """Its bytes, where the client says so."""
+        # unless the client waits to be asked for it
+        self._comes = b"expect" not in headers and (
+            bool(self.declared) or b"transfer-encoding" in headers
+        )
         self._end = time.monotonic() + limits.body_deadline
         self._held = self._received = self._pieces = 0
         self._whole = False
 
-    async def check_declared(self, *, waits: bool) -> None:
-        """Raise `PayloadTooLarge` for a declared length that is too large.
-
-        The body is received before, unless its client `waits` to be asked for it.
-        """
-        await self._check_size(self._declared or 0, drop=not waits)
+    def check_declared(self) -> None:
+        """Raise `PayloadTooLarge` for a declared length that is too large."""
+        self._check_size(self.declared or 0)
 
     async def receive(self) -> Message:
         """Return the next message; raises `Refusal` for a body that is too large or too slow."""
@@ -200,7 +204,7 @@ class Body:
         if message["type"] == "http.request":
             if self._pieces > _MAX_PIECES:
                 raise PayloadTooLarge("the body comes in too many pieces")
-            await self._check_size(self._received)
+            self._check_size(self._received)
             self._bodies.add(self._received - self._held)
             self._held = self._received
             if self._whole:
@@ -213,22 +217,20 @@ class Body:
             self._pieces += 1
             self._received += len(message.get("body", b""))
             ended = not message.get("more_body", False)
-            self._whole = ended or self._received == self._declared
+            self._whole = ended or self._received == self.declared
         return message
 
-    async def _check_size(self, size: int, *, drop: bool = True) -> None:
+    def _check_size(self, size: int) -> None:
         if size > self._limits.max_body:
-            if drop:
-                await self._drop()
             raise PayloadTooLarge(f"the body has more than {self._limits.max_body:,} bytes")
 
-    async def _drop(self) -> None:
+    async def drop(self) -> None:
         """Receive the rest and keep none of it, since many clients read nothing while they send.
 
         Of a body that is many times too large, or too slow, the rest is left where it is.
         """
         bound = _DROPPED_BODIES * self._limits.max_body
-        if (self._declared or 0) > bound:
+        if self._whole or not (self._comes or self._pieces) or (self.declared or 0) > bound:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(self._end - time.monotonic()):
@@ -286,12 +288,11 @@ class Limits:
                 # clients that ask, hang up and ask again are otherwise all that is served
                 raise Overloaded("too many requests are in progress", retry_after=1)
             headers: dict[bytes, bytes] = dict(scope["headers"])
+            body = sending.body = self._bodies.receiver(receive, headers)
             self._check(scope, headers)
-            declared = _declared(headers)
-            body = self._bodies.receiver(receive, declared)
-            await body.check_declared(waits=b"expect" in headers)
-            if declared:
-                await self._check_room(declared, body)
+            body.check_declared()
+            if body.declared:
+                await self._check_room(body.declared, body)
             await self._app(scope, body.receive, sending.send)
         except Refusal as refusal:
             if sending.status is None:
@@ -336,7 +337,7 @@ def _count(scope: Scope, name: bytes) -> int:
     return sum(header == name for header, _ in scope["headers"])
 
 
-def _declared(headers: dict[bytes, bytes]) -> int | None:
+def _declared(headers: Mapping[bytes, bytes]) -> int | None:
     length = headers.get(b"content-length")
     if length is None or b"transfer-encoding" in headers:
         # a body in chunks ends with the last one, whatever its length is said to be
@@ -353,12 +354,16 @@ class ResponseSender:
         """Ask the client to close the connection where `close` returns true."""
         self._send, self._seconds, self._close = send, seconds, close
         self.status: int | None = None
+        self.body: Body | None = None
+        """The body of the request, of which the rest is received before the request is refused."""
         self._in_pieces = False
 
     async def send(self, message: Message) -> None:
         """Send a message."""
         if message["type"] == "http.response.start":
             self.status = int(message["status"])
+            if self.body is not None and self.status in _AFTER_BODY:
+                await self.body.drop()
             if self._close():
                 others = (item for item in message["headers"] if item[0] != b"connection")
                 message = {**message, "headers": [*others, (b"connection", b"close")]}
