@@ -127,6 +127,21 @@ def test_an_answer_that_comes_too_late_is_dropped_and_its_worker_goes_on() -> No
     run(test)
 
 
+def test_texts_that_wait_until_their_deadline_are_counted_though_no_worker_is_free() -> None:
+    async def test() -> None:
+        async with running(MODELS, deadline=0.2) as rig:
+            link = rig.links[0]
+            link.held = True
+            asked = [rig.post("/answer", {"inputs": SHORT}) for _ in range(2)]
+            assert [(await each).status_code for each in asked] == [504, 504]
+            sent = sum(len(texts_of(batch)) for batch in link.batches)
+            assert 0 < sent < 2 * len(SHORT)
+            assert await figure(rig, "expired_texts_total") == 2 * len(SHORT) - sent
+            assert await figure(rig, "queue_texts") == 0
+
+    run(test)
+
+
 def test_texts_are_counted_where_parts_of_them_expire_or_are_lost() -> None:
     async def test() -> None:
         async with running(MODELS, deadline=0.5) as rig:

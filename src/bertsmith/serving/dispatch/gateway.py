@@ -180,13 +180,18 @@ class Gateway:
             self._dispatch()
             async with asyncio.timeout(self.limits.deadline):
                 await job.done
+        except DeadlineExceeded:
+            self.counts.expired += self._cancel(job)
+            raise
         except TimeoutError:
+            self.counts.expired += self._cancel(job)
             raise DeadlineExceeded(
                 f"not answered within {self.limits.deadline:g} seconds"
             ) from None
         finally:
             if job.remaining:
                 self._cancel(job)
+            # a cycle otherwise, since each part knows its request
             job.entries.clear()
             self._jobs.discard(job)
             if not self._jobs:
@@ -263,17 +268,21 @@ class Gateway:
         waiting = f"{self.queue.ahead(large=large):,} tokens wait already"
         return Overloaded(waiting, retry_after=max(1, math.ceil(seconds)))
 
-    def _cancel(self, job: Job) -> None:
-        sent: dict[int, tuple[Worker, list[int]]] = {}
+    def _cancel(self, job: Job) -> int:
+        """Drop what is left of a request; return how many of its texts were still waiting."""
+        waiting, sent = 0, dict[int, tuple[Worker, list[int]]]()
         for entry in job.entries:
             part = entry.content
             if self.queue.cancel(entry):
-                self._texts -= len(part.inputs)
+                waiting += len(part.inputs)
             elif job.outcomes[part.place] is None and part.worker:
                 sent.setdefault(id(part.worker), (part.worker, []))[1].append(part.number)
         for worker, numbers in sent.values():
             if worker in self._workers:
                 worker.link.send(Cancel(tuple(numbers)))
+        job.entries.clear()
+        self._texts -= waiting
+        return waiting
 
     # batches
 
