@@ -127,6 +127,46 @@ def test_an_answer_that_comes_too_late_is_dropped_and_its_worker_goes_on() -> No
     run(test)
 
 
+def test_tokens_that_are_shown_say_nothing_of_the_pace_of_a_model() -> None:
+    """After them a batch was eight times too large, and small requests waited for it as long."""
+
+    async def most(rig: Rig) -> int:
+        """The most tokens that a worker gets at once."""
+        link = rig.links[0]
+        link.held = True
+        asked = asyncio.create_task(rig.post("/answer", {"inputs": ["word " * 10] * 1000}))
+        await until(lambda: link.batches)
+        found = max(sum(len(each.text) for each in texts_of(batch)) for batch in link.batches)
+        link.held = False
+        for _ in list(link.batches):
+            link.release()
+        assert (await asked).status_code == 200
+        return found
+
+    async def test() -> None:
+        async with running([facts(max_input_length=512)], told_or_tokens) as rig:
+            before = await most(rig)
+        async with running([facts(max_input_length=512)], told_or_tokens) as rig:
+            rig.links[0].seconds = 0.0001
+            for _ in range(50):
+                tokens = await rig.post("/tokenize", {"inputs": ["word " * 100] * 8})
+                assert tokens.status_code == 200
+            rig.links[0].seconds = 0.001
+            assert await most(rig) == before
+
+    run(test)
+
+
+def told_or_tokens(batch: Batch) -> tuple[Outcome, ...]:
+    """Answer each text, or return as many tokens as it has words."""
+    if batch.task != "tokens":
+        return lengths(batch)
+    return tuple(
+        Outcome(number, answer=[], tokens=len(asked.text.split()))
+        for number, asked in enumerate(texts_of(batch))
+    )
+
+
 def test_texts_that_wait_until_their_deadline_are_counted_though_no_worker_is_free() -> None:
     async def test() -> None:
         async with running(MODELS, deadline=0.2) as rig:

@@ -50,7 +50,7 @@ def test_the_tokens_of_texts_are_learned_from_those_that_were_read_whole() -> No
     """Of a text that was truncated fewer tokens are read than it has."""
     with closing(asyncio.new_event_loop()) as loop:
         part = Part(Job(loop.create_future()), 0, Inputs(["four", "sixsix"]), 10)
-    sent = SentBatch(parts=[part], model=0, tokens=9, large=False, long=False)
+    sent = SentBatch(parts=[part], model=0, task="classes", tokens=9, large=False, long=False)
     sent.learn(part, Outcomes(b"", [5, 7], truncated=(0,)))
     assert (sent.computed, sent.read_bytes, sent.read_tokens) == (12, 6, 5)
     sent.learn(part, Outcomes([], [5, 0], problems=((1, "failed", "of no use"),)))

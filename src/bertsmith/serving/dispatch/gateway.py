@@ -355,6 +355,7 @@ class Gateway:
         worker.batches[self._number] = SentBatch(
             parts=[entry.content for entry in batch.batch],
             model=model,
+            task=task,
             tokens=batch.tokens,
             large=batch.large,
             long=longest > 2 * self._speeds[model].budget,
@@ -424,12 +425,17 @@ class Gateway:
         # where both lanes compute, each of them has a part of the cores
         busy = sum(bool(other.batches) for other in self._workers) + (not worker.batches)
         seconds = message.seconds * min(1.0, self._count / busy)
-        self._speeds[sent.model].learn(sent.read_bytes, sent.read_tokens, sent.computed, seconds)
-        full = 2 * sent.computed >= self._speeds[sent.model].budget
-        self._pace.learn(sent.computed, seconds, worker.since, full=full)
+        if sent.task != "tokens":
+            # which no model computes: they would be taken for the pace of what it does
+            self._learn(sent, seconds, worker.since)
         self.counts.tokens += sent.computed
         self.counts.batches += 1
         self.counts.seconds += message.seconds
+
+    def _learn(self, sent: SentBatch, seconds: float, now: float) -> None:
+        speed = self._speeds[sent.model]
+        speed.learn(sent.read_bytes, sent.read_tokens, sent.computed, seconds)
+        self._pace.learn(sent.computed, seconds, now, full=2 * sent.computed >= speed.budget)
 
     def on_exit(self, worker: Link) -> None:
         """Refuse the requests of a worker that has ended, and start another one."""

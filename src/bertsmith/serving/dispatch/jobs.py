@@ -101,6 +101,7 @@ class SentBatch:
     parts: list[Part]
     """Those whose outcomes have not come yet."""
     model: int
+    task: Kind
     tokens: int
     large: bool
     """True if it is of large requests."""
