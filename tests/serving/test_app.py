@@ -27,7 +27,7 @@ from bertsmith.core.errors import ConfigError, UserError
 from bertsmith.core.files import FileState
 from bertsmith.serving.config import LimitsConfig, ServeConfig
 from bertsmith.serving.dispatch import gateway
-from bertsmith.serving.dispatch.workers import Listener
+from bertsmith.serving.dispatch.workers import Link, Listener
 from bertsmith.serving.http import schema
 from bertsmith.serving.http.dialects import service
 from bertsmith.serving.http.dialects.service import Rendered, Service, reply
@@ -1389,6 +1389,36 @@ def test_a_worker_that_has_opened_another_model_answers_nothing(
         "new workers are not used, since the folder of second has changed; start the server anew",
         "a worker has died and is replaced",
     ]
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_what_waits_for_a_worker_that_cannot_be_replaced_is_answered_by_others(
+    started: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It waited until something else was asked, or until its deadline."""
+
+    def start_none(listener: Listener, lane: Lane) -> Link:
+        if not started:
+            raise OSError(24, "Too many open files")
+        dead = Mock()
+        asyncio.get_running_loop().call_soon(listener.on_exit, dead)
+        return cast("Link", dead)
+
+    async def test() -> None:
+        large = {"inputs": ["word " * 2000], "truncate": True}
+        models = [facts(max_input_length=4096)]
+        async with running(models, lanes=("small", "large"), deadline=20) as rig:
+            link = next(each for each in rig.links if each.lane == "large")
+            link.held = True
+            asked = [asyncio.create_task(rig.post("/answer", large)) for _ in range(3)]
+            await until(lambda: len(link.batches) == 2 and len(rig.gateway.queue) == 1)
+            monkeypatch.setattr(rig.gateway, "_start", start_none)
+            link.kill()
+            codes = [(await each).status_code for each in asked]
+            assert codes == [503, 503, 200]
+
+    run(test)
+    capsys.readouterr()
 
 
 def test_without_a_worker_nothing_is_ready() -> None:

@@ -459,7 +459,8 @@ class Gateway:
             say("a worker has died and is replaced")
             self.counts.restarts += 1
         pause = 0.0 if worker_state.opened else pause_after(self._failures)
-        self._failures += not worker_state.opened
+        if not worker_state.opened:
+            self._count_failure()
         asyncio.get_running_loop().call_later(pause, self._replace, worker_state.lane)
 
     def _replace(self, lane: Lane) -> None:
@@ -469,8 +470,13 @@ class Gateway:
             self._workers.append(Worker(self._start(self, lane), lane))
         except OSError as error:
             say(f"a worker cannot be started: {error.strerror}")
-            self._failures += 1
+            self._count_failure()
             asyncio.get_running_loop().call_later(MAX_PAUSE, self._replace, lane)
+
+    def _count_failure(self) -> None:
+        self._failures += 1
+        # workers of the other lane take what waits for one that cannot be had
+        self._dispatch()
 
     def _of(self, link: Link) -> Worker | None:
         return next((worker for worker in self._workers if worker.link is link), None)
