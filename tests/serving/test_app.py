@@ -1236,6 +1236,23 @@ def test_no_short_request_gets_an_answer_that_fills_the_memory(path: str) -> Non
     run(test)
 
 
+@pytest.mark.parametrize("mask", ["[MASK]", "<mask>"])
+@pytest.mark.parametrize("second", [False, True])
+def test_masks_are_counted_once_in_either_text(mask: str, second: bool) -> None:
+    """2**24 numbers are 262,144 candidates, and 2,621 masks of a hundred."""
+
+    async def test() -> None:
+        models = [facts(kind="fill-mask", can=("fill-mask",), mask=mask)]
+        async with running(models) as rig:
+            for masks, status in ((2621, 200), (2622, 413)):
+                text = "[MASK] " * 2000 + f"{mask} " * (masks - 2000)
+                asked = {"text": "a word", "text_pair": text} if second else text
+                response = await rig.post("/answer", {"inputs": [asked], "top": 100})
+                assert response.status_code == status
+
+    run(test)
+
+
 # who asks
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from starlette.responses import Response
@@ -35,8 +35,9 @@ async def answer(service: Service, body: AnswerRequest) -> Response:
         rendering="values" if chosen.kind == "ranking" else "answers",
     )  # fmt: skip
     if chosen.kind == "fill-mask":
-        mask = chosen.facts.mask or MASK
-        masks = sum(text.count(MASK) + text.count(mask) for text in texts)
+        marks = {MASK, chosen.facts.mask or MASK}
+        read = (text or "" for text in chain(texts, seconds or ()))
+        masks = sum(text.count(mark) for text in read for mark in marks)
         service.check_size(masks * body.top, OBJECT)
     answers = await service.ask(chosen, inputs)
     content: object = Rendered(answers.rendered)
