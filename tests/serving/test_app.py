@@ -1612,6 +1612,11 @@ def test_the_openapi_document_and_the_figures_name_every_endpoint() -> None:
             absent = await rig.client.get("/v1/models/three%2Ffour")
             assert (absent.status_code, absent.json()["error"]["code"]) == (404, "model_not_found")
             assert "'three/four'" in absent.json()["error"]["message"]
+            figures = (await rig.client.get("/metrics")).text
+            for status in (200, 404):
+                name = f'bertsmith_requests_total{{path="/v1/models/{{model}}",status="{status}"}}'
+                assert f"{name} 1.0" in figures
+            assert "three" not in figures
             assert document["paths"]["/v1/models/{model}"]["get"]["parameters"][0]["in"] == "path"
             info = (await rig.client.get("/info")).json()
             assert (info["model_id"], info["max_input_length"]) == ("one", 64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -18,9 +19,11 @@ class Metrics:
     """The figures of a server."""
 
     def __init__(self, gateway: Gateway, paths: Collection[str]) -> None:
-        """Count requests by these paths; others are counted together."""
+        """Count requests by these paths, which may end in a parameter; others are one."""
         self._registry = CollectorRegistry()
-        self._paths = frozenset(paths)
+        patterns = {path: re.sub(":[a-z]+}$", "}", path) for path in paths}
+        self._paths = frozenset(patterns.values())
+        self._beginnings = {path.partition("{")[0]: path for path in self._paths if "{" in path}
         self._requests = Counter(
             "bertsmith_requests", "Requests", ("path", "status"), registry=self._registry
         )
@@ -33,7 +36,7 @@ class Metrics:
 
     def count(self, path: str, status: int, seconds: float) -> None:
         """Count a request."""
-        known = path if path in self._paths else "other"
+        known = path if path in self._paths else self._pattern(path)
         counted = self._counted.get((known, status))
         if counted is None:
             # looking labels up takes as long as counting
@@ -41,6 +44,11 @@ class Metrics:
             counted = self._counted[known, status] = (requests, self._seconds.labels(known))
         counted[0].inc()
         counted[1].observe(seconds)
+
+    def _pattern(self, path: str) -> str:
+        """Return the known path whose parameter ends a path, "other" without one."""
+        found = (self._beginnings[each] for each in self._beginnings if path.startswith(each))
+        return next(found, "other")
 
     def text(self) -> bytes:
         """Return all figures."""
