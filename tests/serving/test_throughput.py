@@ -36,24 +36,6 @@ def test_the_tokens_of_texts_are_learned_from_as_many_bytes_whatever_their_lengt
     assert other.tokens_per_byte == pytest.approx(0.8, rel=0.03)
 
 
-def test_queries_of_a_word_do_not_make_the_batches_of_documents_small() -> None:
-    """A machine that takes 4 ms for a batch, and a microsecond for each token of it."""
-
-    def learn(tokens: int, slower: float = 1.0) -> None:
-        pace.learn(0, 0, tokens, slower * (0.004 + 1e-6 * tokens))
-
-    pace = ModelPace()
-    for _ in range(200):
-        learn(10)
-    for _ in range(200):
-        learn(pace.budget)
-        learn(10)
-    assert pace.budget > 8192
-    for _ in range(5):
-        learn(pace.budget, slower=20.0)
-    assert pace.budget < 2048
-
-
 def test_an_odd_body_is_forgotten() -> None:
     found = BodyTokens()
     found.learn(100, 1)

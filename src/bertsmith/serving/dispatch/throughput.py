@@ -12,10 +12,8 @@ from itertools import islice
 BATCH_SECONDS = 0.05
 """The time in which a batch should be computed."""
 _MIN_BATCH, _MAX_BATCH, _FIRST_BATCH = 512, 16_384, 2048
-# share of what was known before in the pace of batches that are not full
-_LONG_MEMORY = 0.98
-# computed, which count as much as all that was known before; the least batch counts a fifth
-_MEMORY_TOKENS = 4 * _MIN_BATCH
+# share of what was known before in each estimate
+_MEMORY, _LONG_MEMORY = 0.9, 0.98
 # of the times in which much was computed, of which a pace is that of slow ones
 _WINDOW_SECONDS, _WINDOWS, _SLOW = 0.5, 120, 0.9
 # of texts, whose tokens count as much as all that was known before
@@ -42,8 +40,7 @@ class ModelPace:
         """Record a batch: the tokens and bytes of its requests, and the seconds it took.
 
         Texts that were truncated are of no use for the first, and special tokens do not count.
-        Bytes count alike, and so do tokens: queries of a word say little about documents, and take
-        as long as many more tokens would.
+        Bytes count alike: queries of a word say little about documents.
         """
         if tokens and size:
             ratio = min(max(tokens / size, 0.01), 4.0)
@@ -51,8 +48,7 @@ class ModelPace:
             self.tokens_per_byte += share * (ratio - self.tokens_per_byte)
         if computed:
             pace = max(seconds / computed, 1e-8)
-            share = computed / (computed + _MEMORY_TOKENS)
-            self.seconds_per_token += share * (pace - self.seconds_per_token)
+            self.seconds_per_token += (1 - _MEMORY) * (pace - self.seconds_per_token)
 
 
 @dataclass(slots=True)
