@@ -52,6 +52,7 @@ class OpenedFile:
             return False
         whole = len(held)
         if self._size is not None:
+            # another reading, begun later, may have ended meanwhile
             whole -= limit - self._size
         elif now != before:
             # the last line may be half of one that was being written

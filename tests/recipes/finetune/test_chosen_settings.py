@@ -74,7 +74,10 @@ def test_a_run_keeps_what_its_model_and_examples_have_chosen(
     capsys.readouterr()
     # without the option the run is the same one, which has ended
     finetune(config_of(base_folder, rows, given))
-    assert "has ended" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "has ended" in told
+    # by a model's width it has not been chosen
+    assert "peak learning rate" not in told
     assert recorded(given) == (2e-3, 20)
     with pytest.raises(RunFolderError, match=r"learning_rate was 0\.0004, now 0\.002"):
         finetune(config_of(base_folder, rows, out, 2e-3))

@@ -170,7 +170,8 @@ class FinetuneSettings(Config):
         """
         rate = self.learning_rate or earlier or _for_width(_RATE, width)
         note = ""
-        if self.learning_rate is None and rate != _RATE:
+        # the earlier one may have been given
+        if not (self.learning_rate or earlier) and rate != _RATE:
             note = f"peak learning rate {rate:g}, as the model is {width} wide; --learning-rate"
             note += " sets another"
         return replace(self, learning_rate=rate), note
@@ -184,7 +185,7 @@ class FinetuneSettings(Config):
         """
         epochs = self.epochs or earlier or _epochs_for(rows, self.batch_size, usual)
         note = ""
-        if self.epochs is None and epochs != usual:
+        if not (self.epochs or earlier) and epochs != usual:
             note = f"{epochs} epochs, as {rows:,} examples make few steps; --epochs sets the number"
         return replace(self, epochs=epochs), note
 
