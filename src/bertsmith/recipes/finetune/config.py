@@ -28,7 +28,7 @@ def _for_width(rate: float, width: int) -> float:
     """Return the learning rate of an encoder that is as wide, in two figures.
 
     `rate` is for encoders of base size; narrower ones need more, in inverse proportion to their
-    width, as Adam's rates of matrices do where widths differ (Yang et al. 2022, table 8); thus
+    width, as Adam's rates of matrices do where widths differ (Yang et al. 2022); thus
     ELECTRA-Small, 256 wide, has three times that of Base (Clark et al. 2020, appendix B).
     """
     return float(f"{rate * min(max(_BASE_WIDTH / width, 1.0), _MAX_FACTOR):.2g}")
