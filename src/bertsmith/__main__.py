@@ -9,6 +9,7 @@ import atexit
 import os
 import signal
 import sys
+from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +30,19 @@ def main() -> int:
     """Run the command line with the arguments of the process, and return the exit status."""
     handles = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     status = INTERRUPTED
+    ended = False
+
+    def leave() -> None:
+        """End here, since all is written: to free what the libraries hold takes half a second."""
+        if ended:
+            with suppress(OSError, ValueError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+
+    if not atexit._ncallbacks():
+        # called last; what measures the process, as coverage does, would be called after it
+        atexit.register(leave)
     # those that are ignored, as below nohup, stay so
     ending = [number for number in _ENDING if signal.getsignal(number) in _DEFAULT]
     if handles:
@@ -42,6 +56,7 @@ def main() -> int:
         if handles:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         status = run()
+        ended = True
     except KeyboardInterrupt:
         _end()
     finally:
