@@ -340,6 +340,12 @@ def test_a_remedy_has_the_unit_of_the_budget(good: TokenStore) -> None:
     repeated, few = check_budget(good, costs, Budget(minutes=0.5), 10**8)
     assert repeated.remedy.startswith("use more text, or 0.2 minutes: after 40 passes")
     assert few.remedy.startswith("give more time, ")
+    # neither 5e+03 nor 2e+02
+    repeated, _ = check_budget(good, costs, Budget(minutes=10_000), 10**8)
+    assert repeated.found.endswith(" minutes: the corpus 2,000,000 times")
+    costs = replace(costs, trials=(replace(trial, batch_seconds=2999),))
+    repeated, _ = check_budget(good, costs, Budget(minutes=10_000), 10**8)
+    assert repeated.remedy.startswith("use more text, or 200 minutes: after 40 passes")
 
 
 def test_one_sequence_and_one_step_are_no_sequences_and_steps(

@@ -46,7 +46,7 @@ BIG = 10**12
         # a faster machine affords more
         ((4e6, 1.4e6, 5e5), 10, BIG, "small", ()),
         # much time and little text
-        ((40_000, 14_000, 5_000), 1000, 1_000_000, "tiny", ("more than 16 times",)),
+        ((40_000, 14_000, 5_000), 1000, 1_000_000, "tiny", ("more than 16 times", " 2,400 times")),
     ],
 )
 def test_size_follows_text_and_time(

@@ -33,7 +33,7 @@ from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes.pretrain.config import PretrainRun
 from bertsmith.recipes.pretrain.preflight import shares_of
 from bertsmith.recipes.pretrain.report import HeldOutPlan, evaluate_objective
-from bertsmith.recipes.pretrain.speed import MAX_SECONDS, TrainedCopy, measure
+from bertsmith.recipes.pretrain.speed import MAX_SECONDS, TrainedCopy, measure, two_digits
 from bertsmith.recipes.resources import layer_weights
 from bertsmith.reports.curves import curves_svg
 from bertsmith.reports.training import CURVES
@@ -83,7 +83,7 @@ def pick_size(
     return SizeChoice(
         size=chosen,
         reason=f"size {chosen}, since no --model is given: it reads about {short_number(read)} "
-        f"tokens in {time}, the corpus {read / max(corpus, 1):.2g} times{wanting}",
+        f"tokens in {time}, the corpus {two_digits(read / max(corpus, 1))} times{wanting}",
     )
 
 

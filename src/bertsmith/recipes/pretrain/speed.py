@@ -403,7 +403,7 @@ def check_budget(
     if budget.minutes is None:
         enough, more = counted(max(1, int(steps * share)), "step"), "steps"
     else:
-        enough, more = f"{(seconds * share + reserved_seconds) / 60:.2g} minutes", "time"
+        enough, more = f"{two_digits((seconds * share + reserved_seconds) / 60)} minutes", "time"
     # published recipes have steps of hundreds of batches
     part = "--tokens-per-batch" if costs.accumulate == 1 else "--gradient-accumulation"
     # users who give minutes may not know how few steps fit; few steps or seconds are a trial
@@ -412,7 +412,7 @@ def check_budget(
         limit_finding(
             "budget",
             f"{short_number(tokens)} tokens in {steps:,.0f} steps, {seconds / 60:.1f} minutes: "
-            f"the corpus {_format_times(times)} times",
+            f"the corpus {two_digits(times)} times",
             times,
             (_MAX_REPETITIONS, 10 * _MAX_REPETITIONS),
             f"use more text, or {enough}: after {_MAX_REPETITIONS:.0f} passes, the "
@@ -420,7 +420,7 @@ def check_budget(
         ),
         limit_finding(
             "steps",
-            f"{steps:,.0f}, {_format_times(per_parameter)} tokens for each of "
+            f"{steps:,.0f}, {two_digits(per_parameter)} tokens for each of "
             f"{short_number(parameters)} parameters",
             -steps,
             (-_FEW_STEPS, math.inf if is_trial else -_MIN_STEPS),
@@ -434,7 +434,8 @@ def _rounded_up(minutes: float) -> float:
     return math.ceil(minutes) if minutes >= 10 else math.ceil(10 * minutes) / 10
 
 
-def _format_times(number: float) -> str:
+def two_digits(number: float) -> str:
+    """Return a number with two digits, or more where it is above 99: never as 1.5e+02."""
     return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
 
 
