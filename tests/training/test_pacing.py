@@ -164,6 +164,28 @@ def test_measurements_on_a_busy_machine_are_left_out_rather_than_steps(
 
 
 def test_a_resumed_run_goes_on_with_the_minutes_it_had_left(
+def test_a_run_that_a_long_measurement_ended_has_ended(
+    batches: PretrainingBatches, tmp_path: Path
+) -> None:
+    """Its last checkpoint did not know of the measurement: the same command trained on."""
+    wall, folder = Wall(), RunFolder(tmp_path)
+
+    def measure(model: Model, stopping: Callable[[], bool]) -> Measurement:
+        wall.time += 60
+        return Measurement(1.0, {"masked_lm_loss": 1.0})
+
+    def run() -> State:
+        return fit(
+            config_of(2.0, measurements=2), model_of(batches), OBJECTIVE, Slow(batches, wall),
+            measure=measure, folder=folder, session=Session(timing=timing_on(wall)),
+        )  # fmt: skip
+
+    ended = run()
+    assert ended.elapsed == wall.time - 1000 > 120 - AFTERWARDS
+    assert run().step == ended.step
+    assert wall.time == 1000 + ended.elapsed
+
+
     batches: PretrainingBatches, tmp_path: Path
 ) -> None:
     wall, folder = Wall(), RunFolder(tmp_path)

@@ -364,11 +364,14 @@ class TrainState:
         before, (self.state, line) = self.state, outcome
         if line and self._folder is not None:
             self._folder.record(line)
-        if self.state.best_step != before.best_step:
-            self.save(saver)
+        # first, as it may end the run: resumed from a checkpoint without it, that would go on
         self.state = self._pacing.paused(self.state, self._pacing.now() - started)
+        # what is due by then would be the same, as no step was made
+        self.state = evaluator.skipped(self.state, self.spent)
 
     def save(self, saver: Saver) -> None:
+        if self.state.best_step != before.best_step:
+            self.save(saver)
         """Start saving a checkpoint."""
         memory = {
             "watch": self._guard.state_dict(),
