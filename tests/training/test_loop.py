@@ -17,6 +17,7 @@ from bertsmith.batches import DataPosition
 from bertsmith.batches.config import SampleConfig
 from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import DiskError, RunFolderError, TrainingDiverged
+from bertsmith.core.log import shown_on
 from bertsmith.core.signals import Interrupted
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import EncoderConfig, ModelConfig, Precision, encoder_of
@@ -290,6 +291,54 @@ def test_the_best_weights_are_saved_when_they_are_measured(
     assert (state.best_step, state.best_loss, state.worse) == (6, 3.0, 1)
     best = Checkpoints(tmp_path / "checkpoints").best(state).weights
     assert torch.equal(best["encoder.embeddings.tokens.weight"], weights[2])
+
+
+class Shown:
+    """A display that keeps the notes beside the bar, one for each move of it."""
+
+    def __init__(self) -> None:
+        self.notes = [""]
+        self.by_step: list[str] = []
+
+    def say(self, line: str) -> None:
+        pass
+
+    def bar(self, description: str, total: float | None, unit: str) -> Shown:
+        return self
+
+    def advance(self, amount: float = 1) -> None:
+        raise AssertionError(amount)
+
+    def move_to(self, done: float) -> None:
+        self.by_step.append(self.notes[-1])
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_the_bar_tells_of_a_measurement_while_it_is_made(
+    store: TokenStore, tokenizer: Tokenizer
+) -> None:
+    """It did so until the next line of the log, for hours where steps are long."""
+    shown, measuring = Shown(), "measuring on held-out text"
+
+    def measure(model: Model, stopping: object) -> Measurement:
+        assert shown.notes[-1] == measuring
+        return Measurement(loss=1.0, metrics={"masked_lm_loss": 1.0})
+
+    with shown_on(shown):
+        fit(
+            config_of(5, measurements=3, log_every=2), small_model(tokenizer.size), OBJECTIVE,
+            small_batches(store, tokenizer), measure=measure,
+        )  # fmt: skip
+    assert shown.notes.count(measuring) == 3
+    assert measuring not in shown.by_step
+    # of the last line, made after the second step
+    assert [note.partition(" · ")[0] for note in shown.by_step[-3:]] == [
+        "step 2",
+        "step 2",
+        "step 4",
+    ]
 
 
 def test_damaged_checkpoints_are_passed_over(

@@ -107,6 +107,7 @@ def fit(
             if evaluator.due(training.state, training.spent):
                 bar.note("measuring on held-out text")
                 training.measure(evaluator, stopping, saver)
+                bar.note(training.note)
                 continue
             started = pacing.now()
             position = enter(training.state.place, training.spent)

@@ -287,6 +287,8 @@ class TrainState:
         self.state = State()
         self.figures = MetricSums()
         self.saved_at = 0.0
+        self.note = ""
+        """The text next to the progress bar, of the last record of the log."""
         self._replica = replica
         self._model, self._trained = replica.model, replica.trained
         self._optimiser = Optimiser(replica.trained, config.optimiser)
@@ -342,11 +344,11 @@ class TrainState:
             # the machine was busy during the measurement; measuring once more suffices
             self._peak, self._peak_remeasured = self._machine(reached=reached), True
         line = self.figures.line(self.state, rate=rate, peak=self._peak.flops)
-        note = self.figures.note(line)
+        self.note = self.figures.note(line)
         if self._folder is not None:
             self._folder.record(line)
         self.figures = MetricSums()
-        return note
+        return self.note
 
     def measure(self, evaluator: Evaluator, stopping: Callable[[], bool], saver: Saver) -> None:
         """Measure on held-out text and save a new best; without effect if it was stopped.
