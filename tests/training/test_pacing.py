@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from bertsmith.batches import DataPosition
 from bertsmith.batches.config import SampleConfig
@@ -27,7 +28,7 @@ from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training import state as training_state
 from bertsmith.training.checkpoints import State
-from bertsmith.training.config import Budget, FitConfig
+from bertsmith.training.config import Budget, FitConfig, ScheduleConfig
 from bertsmith.training.distribution import ALONE
 from bertsmith.training.loop import Session, fit
 from bertsmith.training.run_folder import RunFolder
@@ -163,7 +164,6 @@ def test_measurements_on_a_busy_machine_are_left_out_rather_than_steps(
     assert rates[-1] < 0.1 * max(rates)
 
 
-def test_a_resumed_run_goes_on_with_the_minutes_it_had_left(
 def test_a_run_that_a_long_measurement_ended_has_ended(
     batches: PretrainingBatches, tmp_path: Path
 ) -> None:
@@ -186,6 +186,7 @@ def test_a_run_that_a_long_measurement_ended_has_ended(
     assert wall.time == 1000 + ended.elapsed
 
 
+def test_a_resumed_run_goes_on_with_the_minutes_it_had_left(
     batches: PretrainingBatches, tmp_path: Path
 ) -> None:
     wall, folder = Wall(), RunFolder(tmp_path)
@@ -236,16 +237,20 @@ def test_a_resumed_run_without_minutes_for_steps_says_so(
     assert "the weights stay those of step 40" in told
 
 
-def test_too_few_minutes_make_one_step(batches: PretrainingBatches) -> None:
-    wall = Wall()
+@pytest.mark.parametrize("warmup", [0.1, 0.0])
+def test_too_few_minutes_make_one_step(
+    batches: PretrainingBatches, capsys: pytest.CaptureFixture[str], warmup: float
+) -> None:
+    """At the first rate of a warm-up, which is 0, it changes nothing, and that is said."""
+    wall, model, before = Wall(), model_of(batches), model_of(batches).state_dict()
     state = fit(
-        config_of(0.1),
-        model_of(batches),
-        OBJECTIVE,
-        Slow(batches, wall),
-        session=Session(timing=timing_on(wall)),
-    )
+        replace(config_of(0.1), schedule=ScheduleConfig(warmup=warmup)), model, OBJECTIVE,
+        Slow(batches, wall), session=Session(timing=timing_on(wall)),
+    )  # fmt: skip
     assert state.step == 1
+    same = all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    said = "the learning rate of the only step was 0, so nothing was learned: give more --minutes"
+    assert same == (said in " ".join(capsys.readouterr().err.split())) == (warmup > 0)
 
 
 @pytest.mark.parametrize("speed", [0.25, 4.0])

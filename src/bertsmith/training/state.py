@@ -294,7 +294,7 @@ class TrainState:
         self._optimiser = Optimiser(replica.trained, config.optimiser)
         self._guard = GradientGuard(config.spike, config.patience)
         self._pacing = pacing
-        self._learns = config.learns
+        self._config = config
         self._is_writer = replica.world.first
         self._folder = folder if self._is_writer else None
         self._peak, self._machine, self._peak_remeasured = peak(), peak, False
@@ -370,10 +370,10 @@ class TrainState:
         self.state = self._pacing.paused(self.state, self._pacing.now() - started)
         # what is due by then would be the same, as no step was made
         self.state = evaluator.skipped(self.state, self.spent)
-
-    def save(self, saver: Saver) -> None:
         if self.state.best_step != before.best_step:
             self.save(saver)
+
+    def save(self, saver: Saver) -> None:
         """Start saving a checkpoint."""
         memory = {
             "watch": self._guard.state_dict(),
@@ -394,6 +394,13 @@ class TrainState:
 
     def finish(self, saver: Saver) -> None:
         """Save a checkpoint, and block until it is written and every rank has called this."""
+        # how many steps some minutes have is known only now
+        only_one = self._config.budget.steps is None and self.spent >= 1 and self.state.step == 1
+        if only_one and self._config.schedule.factor(0.0) == 0:
+            say(
+                "the learning rate of the only step was 0, so nothing was learned: give more "
+                "--minutes, or --warmup 0"
+            )
         self.save(saver)
         saver.wait()
         self._replica.world.wait()
@@ -426,7 +433,7 @@ class TrainState:
                 "starting again and what follows training take the rest; the weights stay those of "
                 f"step {earlier.step}"
             )
-        if not self._learns and self.spent < 1:
+        if not self._config.learns and self.spent < 1:
             say(
                 "the learning rate of the only step is 0, so nothing is learned: give more steps "
                 "or epochs, or --warmup 0"
