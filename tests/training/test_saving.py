@@ -61,6 +61,14 @@ def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
         assert kept == {*newest, best_step} - {None}
 
 
+def test_step_0_is_no_best_one(tmp_path: Path) -> None:
+    """Stopped before its first step, a run without held-out text kept that checkpoint for ever."""
+    checkpoints = Checkpoints(tmp_path, keep=2)
+    for step in (0, 3, 5):
+        checkpoints.save(checkpoint(step))
+    assert {path.name for path in tmp_path.iterdir()} == {"step-00000003", "step-00000005"}
+
+
 def test_a_step_of_nine_digits_is_newer_than_one_of_eight(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, keep=1)
     for step in (99_999_999, 100_000_000):

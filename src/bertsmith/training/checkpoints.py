@@ -376,11 +376,9 @@ class Checkpoints:
     def _prune(self, state: State) -> None:
         """Delete what is neither among the newest nor the best, and what is known to be damaged."""
         valid = [path for path in self._step_folders() if path not in self._damaged | self._foreign]
-        retained = {
-            *valid[-self._keep :],
-            *self._foreign,
-            self.folder / _name(state.best_step or 0),
-        }
+        retained = {*valid[-self._keep :], *self._foreign}
+        if state.best_step is not None:
+            retained.add(self.folder / _name(state.best_step))
         for path in self._step_folders():
             if path not in retained:
                 self._forget(path)
