@@ -23,7 +23,7 @@ from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.model import Model, build_model, forward_only
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.store.store import TokenStore
-from bertsmith.training.config import Budget, FitConfig, OptimiserConfig
+from bertsmith.training.config import Budget, FitConfig, OptimiserConfig, Parallelism
 from bertsmith.training.distribution import ALONE, World, join_world
 from bertsmith.training.loop import Session, fit
 from bertsmith.training.replicas import gather_model
@@ -37,12 +37,16 @@ Method = Literal["adamw", "lamb", "muon"]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A training: what optimises, whether in shares, and at which batch a rank is told to stop."""
+    """A training: what optimises, whether in shares, and at which batch a rank is told to stop.
+
+    With `replicas`, ranks go on where one process had begun with those, and later others.
+    """
 
     method: Method
     shard: bool
     stop: int | None = None
     workers: int = 0
+    replicas: int = 1
 
     @property
     def name(self) -> str:
@@ -52,7 +56,7 @@ class Case:
 
 CASES = [
     *(Case(method="muon", shard=shard, stop=stop) for shard in (False, True) for stop in (None, 4)),
-    Case(method="adamw", shard=False, workers=1),
+    Case(method="adamw", shard=False, workers=1, replicas=2),
     Case(method="adamw", shard=True),
     Case(method="lamb", shard=True),
 ]
@@ -108,7 +112,13 @@ def train(case: Case, store: TokenStore, folder: Path, world: World = ALONE) -> 
         max_gradient_norm=0.5,
         measurements=2,
         workers=case.workers if world.size > 1 else 0,
+        replicas=case.replicas if world.size > 1 else 1,
     )
+    if world.size > 1 and case.replicas > 1:
+        if world.first:
+            others = Parallelism(threads=1, replicas=case.replicas)
+            RunFolder(folder).record_parallelism_changes([(1, Parallelism(threads=1)), (2, others)])
+        world.wait()
     model = model_of(store.tokenizer().size)
     measured = batches_of(store, None).next_batch(DataPosition(epoch=7))[0]
 

@@ -38,9 +38,9 @@ def _open_checkpoints(
     return Checkpoints(folder.checkpoints, config.keep_checkpoints, world, run=folder.identity)
 
 
-def _machine_peak(config: FitConfig, model: Model) -> Callable[..., Peak]:
-    """Return a function that measures the peak of all processes that train, as `matrix_peak`."""
-    processes = processes_for(config.replicas)
+def _machine_peak(config: FitConfig, model: Model, world: World) -> Callable[..., Peak]:
+    """Return a function that measures the peak of this rank's processes, as `matrix_peak`."""
+    processes = processes_for(config.replicas) if world.size == 1 else 1
     return functools.partial(matrix_peak, config.precision, model.device, processes=processes)
 
 
@@ -89,7 +89,7 @@ def fit(
     keep_large_blocks()
     checkpoints = _open_checkpoints(folder, config, world)
     per_rank = world.share(config.gradient_accumulation)
-    peak = _machine_peak(config, model)
+    peak = _machine_peak(config, model, world)
     replica = Replica(model, objective, config.precision, world)
     evaluator = Evaluator(measure, config.measurements, config.stop_after)
     with (

@@ -62,13 +62,17 @@ class GradientComputer:
     ) -> None:
         """The parallelism that a run begins with has the threads that torch has now.
 
-        Raises `RunFolderError` for a damaged record of changes.
+        Of several ranks each computes in one process, whatever one process would do. Raises
+        `RunFolderError` for a damaged record of changes.
         """
         self._replica, self._objective, self._config = replica, objective, config
-        self._folder = folder
-        self._begun = Parallelism(threads=torch.get_num_threads(), replicas=config.replicas)
-        self._alternative = config.alternative or self._begun
-        self._changes = [] if folder is None else folder.parallelism_changes()
+        # local replicas do not add the gradients of other ranks to theirs
+        alone = replica.world.size == 1
+        self._folder = folder if alone else None
+        replicas = config.replicas if alone else 1
+        self._begun = Parallelism(threads=torch.get_num_threads(), replicas=replicas)
+        self._alternative = (config.alternative if alone else None) or self._begun
+        self._changes = [] if self._folder is None else self._folder.parallelism_changes()
         self._current = self._begun
         self._open = ExitStack()
         self._local: LocalReplicas | None = None
