@@ -182,6 +182,30 @@ def test_sinusoids_of_distilbert(tmp_path: Path) -> None:
         assert torch.equal(value, theirs.state_dict()[name]), name
 
 
+def test_a_distilbert_may_state_its_sizes_by_the_names_of_a_bert(tmp_path: Path) -> None:
+    """transformers takes them before its own: other heads fit the same weights."""
+    folder = tmp_path / "model"
+    theirs = varied(DistilBertForMaskedLM(DistilBertConfig(**SMALL)))
+    theirs.save_pretrained(folder)
+    TOKENIZERS["distilbert"].save(folder)
+    data = json.loads((folder / "config.json").read_text())
+    for key, own, value in (
+        ("num_attention_heads", "n_heads", 8),
+        ("num_hidden_layers", "n_layers", 1),
+    ):
+        set_config(folder, **{key: value})
+        with pytest.raises(
+            ModelFolderError, match=f"{own} is {data[own]}, but {key} is {value}; both"
+        ):
+            load_model(folder)
+        data[key] = data.pop(own)
+        (folder / "config.json").write_text(json.dumps(data))
+    compare(load_model(folder)[0], theirs)
+    set_config(folder, num_attention_heads=8)
+    again = DistilBertForMaskedLM.from_pretrained(folder, attn_implementation="eager")
+    compare(load_model(folder)[0], again)
+
+
 def test_impossible_wirings_are_refused() -> None:
     roberta, distilbert = ENCODERS["roberta"], ENCODERS["distilbert"]
     for encoder, wrong, told in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bertsmith.core.errors import ConfigError
 from bertsmith.network.config import EncoderConfig
 from bertsmith.weights.formats.format import (
     DEFAULTS,
@@ -42,6 +43,28 @@ _MASKED_LM: Names = (
 _BLOCKS = "distilbert.transformer.layer.{block}"
 
 
+_BERTS = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
+"""The names of a BERT for sizes, which `transformers` takes here too, before the family's own."""
+
+
+def _upgrade(data: Settings) -> Settings:
+    """Return the settings with sizes under the family's own names.
+
+    Raises `ConfigError` where both names of one are there and do not agree.
+    """
+    results = {key: value for key, value in data.items() if key not in _BERTS}
+    for key, own in _BERTS.items():
+        if key not in data:
+            continue
+        if data.get(own, data[key]) != data[key]:
+            raise ConfigError(
+                f"{own} is {data[own]!r}, but {key} is {data[key]!r}",
+                remedy="both must be the same: remove the wrong one",
+            )
+        results[own] = data[key]
+    return results
+
+
 def _read(data: Settings) -> Settings:
     fixed = data.get("sinusoidal_pos_embds") is True
     return own_positions(data, "sinusoidal" if fixed else "learned")
@@ -73,6 +96,7 @@ DISTILBERT = Format(
     holds=HOLDS | {"pooling": ("relu",), "segments": (0,), "norm_epsilon": (1e-12,)},
     read=_read,
     write=_write,
+    upgrade=_upgrade,
     table=(
         *(
             row
