@@ -215,6 +215,7 @@ def test_a_modernbert_of_either_version(tmp_path: Path) -> None:
     kinds = [GLOBAL, LOCAL, LOCAL]
     assert modern(tmp_path, layer_types=kinds)[2] == 3
     assert modern(tmp_path, layer_types=kinds, global_attn_every_n_layers=4)[2] == 4
+    assert modern(tmp_path, local_attention=9, sliding_window=4) == (160_000, 10_000, 3)
 
 
 @pytest.mark.parametrize(
@@ -242,6 +243,9 @@ def test_a_modernbert_of_either_version(tmp_path: Path) -> None:
         ({"layer_types": [GLOBAL, LOCAL]}, "for each of the 3 layers"),
         ({"layer_types": [GLOBAL, LOCAL, ["x"]]}, "layer_types is"),
         ({"layer_types": "full_attention"}, "layer_types is"),
+        # version 5 sees as far as this says
+        ({"sliding_window": 32}, "sliding_window is 32, but local_attention is 128"),
+        ({"sliding_window": "x", "local_attention": "y"}, "sliding_window is 'x', but"),
     ],
 )
 def test_wiring_of_a_modernbert_that_is_not_computed_here_is_refused_by_name(

@@ -57,6 +57,7 @@ def _head(part: Part, ours: str) -> list[Row]:
 _ROTATION, _KINDS, _EVERY = "rope_parameters", "layer_types", "global_attn_every_n_layers"
 # no class reads it: all positions are rotary, where ModernBERT-base says absolute, Ettin sans_pos
 _UNREAD = "position_embedding_type"
+_WINDOW, _HALF = "local_attention", "sliding_window"
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
 _BASES = {_GLOBAL: "global_rope_theta", _LOCAL: "local_rope_theta"}
 
@@ -80,6 +81,13 @@ def _upgrade(data: Settings) -> Settings:
     kinds = data.get(_KINDS)
     if kinds is not None:
         results[_EVERY] = _every(kinds, data)
+    half, window = data.get(_HALF), data.get(_WINDOW, 128)
+    if half is not None and not (type(window) is int and half == window // 2):
+        # version 4 computes the one, and 5 the other
+        raise ConfigError(
+            f"{_HALF} is {half!r}, but {_WINDOW} is {window!r}",
+            remedy="the one must be half of the other: remove the wrong one",
+        )
     if results.get(_BASES[_LOCAL], 0) is None:
         results[_BASES[_LOCAL]] = results.get(_BASES[_GLOBAL], 160_000.0)
     return results
