@@ -16,12 +16,14 @@ from transformers import (
     RobertaConfig,
     RobertaForMaskedLM,
     RobertaForSequenceClassification,
+    RobertaModel,
 )
 
 from bertsmith.core.errors import ConfigError, ModelFolderError
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.model import Model, build_model
 from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.learning.bpe import learn_byte_bpe
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 from bertsmith.weights.folder import load_as, load_model, read_config, save_model, start_from
@@ -58,6 +60,35 @@ def test_the_masked_lm_head_of_roberta_keeps_to_the_exact_gelu(tmp_path: Path) -
     ours, _ = load_model(tmp_path / "model")
     assert ours.config.encoder.activation == "gelu_tanh"
     compare(ours, theirs)
+
+
+@pytest.mark.parametrize("kind", ["vocab.json", "type_vocab_size"])
+def test_a_bare_roberta_that_states_no_family_is_not_taken_for_a_bert(
+    tmp_path: Path, kind: str
+) -> None:
+    """As the first versions saved it. All its tensors have the names and shapes of a BERT's."""
+    folder = tmp_path / "roberta-old"
+    learned = learn_byte_bpe(["the smith heats the iron"] * 3, size=280)
+    config = RobertaConfig(**SIZES | {"vocab_size": learned.size})
+    theirs = varied(RobertaModel(config))
+    theirs.save_pretrained(folder)
+    learned.save(folder)
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        (folder / name).unlink()
+    path = folder / "config.json"
+    unsaid = ("model_type", "architectures", "pad_token_id", "transformers_version")
+    data = {k: v for k, v in json.loads(path.read_text()).items() if k not in unsaid}
+    if kind == "vocab.json":
+        data["type_vocab_size"] = 2
+        (folder / "tokenizer.json").unlink()
+    else:
+        (folder / "vocab.json").unlink()
+        (folder / "merges.txt").unlink()
+    path.write_text(json.dumps(data))
+    with pytest.raises(ModelFolderError, match=f"model_type is missing, and {kind} .* set it"):
+        load_model(folder)
+    set_config(folder, model_type="roberta", type_vocab_size=1)
+    compare(load_model(folder)[0], theirs)
 
 
 def test_rows_before_the_first_position_are_kept(tmp_path: Path) -> None:

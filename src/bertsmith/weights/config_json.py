@@ -21,6 +21,7 @@ from bertsmith.network.config import (
 )
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.families.family import FamilyName
+from bertsmith.tokens.folder.files import BPE_FILE, XLM_FILE
 from bertsmith.weights.formats.catalog import FORMATS, format_of
 from bertsmith.weights.formats.format import Part
 
@@ -347,6 +348,7 @@ class HubConfig:
     def _kind_of_class(self) -> FamilyName:
         """Return the family of the class that the file names, a BERT if it names none."""
         if not self.architecture:
+            self._check_is_bert()
             return "bert"
         tasks = r"(For\w+|(LMHead)?Model)"
         fitting = (
@@ -361,6 +363,17 @@ class HubConfig:
                 f"set it: it can be {', '.join(FAMILIES)}",
             )
         return family
+
+    def _check_is_bert(self) -> None:
+        """Refuse a RoBERTa that does not say so: its tensors fit a BERT, its positions do not."""
+        others = (BPE_FILE, XLM_FILE)
+        beside = next((name for name in others if self.path.with_name(name).exists()), None)
+        reason = f"{beside} lies beside it" if beside else "type_vocab_size is 1"
+        if beside or self._data.get("type_vocab_size") == 1:
+            self._refuse(
+                f"model_type is missing, and {reason}, as of a RoBERTa",
+                f"set it: it can be {', '.join(FAMILIES)}",
+            )
 
     def _own_encoder(self) -> EncoderConfig:
         """Return the encoder of our own format, whose settings are one key."""
