@@ -195,8 +195,21 @@ def test_blank_lines_part_paragraphs_of_xml(tmp_path: Path) -> None:
         assert [each.paragraphs for each in found] == expected
 
 
+# a comment ends at the first -->, so that the end of the condition is one of its own
+OFFICE = """<html><body><!--[if IE]><p>no</p><!-- nor this --><p>One</p><![endif]--><p>Two</p>
+<![if !supportLists]><p>Three<![endif]><script>a = [b[0]>1];</script><! [a note] ><p>Four</p>
+</body></html>
+"""
+
+
+def test_the_conditions_of_office_end_at_their_bracket(tmp_path: Path) -> None:
+    path = tmp_path / "a.html"
+    path.write_text(OFFICE, encoding="utf-8")
+    assert _read(path) == [("One", "Two", "Three", "Four")]
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
-@pytest.mark.parametrize("text", [PAGE, DUMP, READINGS, INLINE, DOCBOOK, TEI, JATS, FEED])
+@pytest.mark.parametrize("text", [OFFICE, PAGE, DUMP, READINGS, INLINE, DOCBOOK, TEI, JATS, FEED])
 def test_blocks_may_end_anywhere(tmp_path: Path, text: str, size: int) -> None:
     file = TextFile(tmp_path / "a.xml", CorpusError)
     whole = list(documents_of_markup(file, [text], records=True))
@@ -239,13 +252,15 @@ def test_a_page_without_text(tmp_path: Path) -> None:
         "<a " * 30_000 + ">deep",
         "&" * 50_000,
         "<!" * 30_000 + ">deep",
+        "<!doctype" * 20_000 + ">deep",
+        "<!doctype>" * 20_000 + "deep",
         '<a b="' * 10_000 + '">',
         "<a b='" + "x" * 10_000 + "'>deep",
         "<script></script" * 10_000 + "></script>deep",
         "&lt;" * 20_000,
         "<p>deep</p>" + "</p>" * 20_000,
     ],
-    ids=range(10),
+    ids=range(12),
 )
 def test_hostile_pages_take_no_time(tmp_path: Path, text: str) -> None:
     file = TextFile(tmp_path / "a.html", CorpusError)

@@ -77,17 +77,21 @@ _BLANK_LINES = re.compile(r"\n[ \t]*\n")
 _HTML_INSIDE = re.compile(
     r"</(?:p|div|span|a|li|h[1-6]|blockquote|strong|em|b|i|td|pre|code)>|<br ?/?>", re.IGNORECASE
 )
-_MARK = re.compile(r"<(?:(!--|!\[CDATA\[|!|\?(?i:xml:)?)|(/?)([A-Za-z_][\w:.-]{0,100}))")
+_MARK = re.compile(
+    r"<(?:(!--|!\[CDATA\[|!(?i:doctype)?|\?(?i:xml:)?)|(/?)([A-Za-z_][\w:.-]{0,100}))"
+)
 _PAGE_ROOTS = frozenset(["html", "body"])
 # names of places, persons and dates that Office marks in pages, such as <st1:City>
 _SMART_TAG = re.compile(r"st\d+:", re.IGNORECASE)
 _TAG_END = re.compile(r"[>\"']")
 # a possible beginning of markup or an entity that continues in the next block
 _UNFINISHED = re.compile(r"(?:<[!/?\[\w:.-]{0,110}|&#?\w{0,40})\Z")
-# with a colon it is what Office writes into pages, <?xml:namespace prefix = o />
-_ENDS = {"!--": "-->", "![CDATA[": "]]>", "?": "?>", "?xml:": ">", "!": ">"}
-# the declarations of a DOCTYPE are between brackets
-_DECLARATIONS = "]>"
+# the declarations of a DOCTYPE, if there are any, are between brackets
+_DOCTYPE, _DECLARATIONS = "[ or >", "]>"
+# with a colon it is what Office writes into pages, <?xml:namespace prefix = o />, as <![endif]>
+_ENDS = {
+    "!--": "-->", "![CDATA[": "]]>", "?": "?>", "?xml:": ">", "!doctype": _DOCTYPE, "!": ">"
+}  # fmt: skip
 _MAX_BLANK = 100
 _DECLARATIONS_END = re.compile(rf"\]\s{{0,{_MAX_BLANK}}}>")
 _NAMES = {"!--": "a comment", "![CDATA[": "a CDATA section"}
@@ -217,12 +221,14 @@ class _Scanner:
 
     def _skip_to(self, mark: str, text: str, at: int) -> int:
         assert self.open is not None
-        end = text.find(mark, at)
-        cdata = self.open.description == _NAMES["![CDATA["]
-        if mark == ">" and "[" in text[at : end if end >= 0 else len(text)]:
-            self.open.end = mark = _DECLARATIONS
+        if mark == _DOCTYPE:
+            mark, end = ">", text.find(">", at)
+            if text.find("[", at, end if end >= 0 else len(text)) >= 0:
+                self.open.end = mark = _DECLARATIONS
         if mark == _DECLARATIONS:
             return self._skip_declarations(text, at)
+        end = text.find(mark, at)
+        cdata = self.open.description == _NAMES["![CDATA["]
         ended = end >= 0
         if not ended:
             end = max(at, len(text) - len(mark) + 1)
