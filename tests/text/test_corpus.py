@@ -19,7 +19,7 @@ from pyarrow import parquet
 from bertsmith.core.errors import CorpusError
 from bertsmith.text.corpus import sections
 from bertsmith.text.corpus.documents import MAX_DOCUMENT_LENGTH
-from bertsmith.text.corpus.files import Corpus
+from bertsmith.text.corpus.files import Corpus, shown_kinds
 from bertsmith.text.corpus.unread import remedy_for
 from bertsmith.text.opening import with_line_feeds
 
@@ -317,6 +317,30 @@ def test_kinds_of_files_in_a_folder(tmp_path: Path) -> None:
     assert [file.name for file in corpus.files][-4:] == ["h.py", "l.org", "m.py", "g.txt"]
     assert [item.paragraphs for item in Corpus([tmp_path / "h.py"])] == [("Text of h.py.",)]
     assert [item.paragraphs for item in Corpus([tmp_path / "e.html"], text_files=["*.html"])]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("store.json", "sentences.bin", "vocabulary/vocab.txt"),
+        ("journal.jsonl", "digests/digests.bin", "store/documents.bin"),
+        ("tokenizer_config.json", "vocab.txt", "README.md"),
+        ("tokenizer.json", "README.md"),
+        ("config.json", "vocab.txt"),
+        ("run.json", "log.jsonl", "report.html", "model/README.md"),
+    ],
+)
+def test_what_was_made_of_a_corpus_in_its_folder_is_no_text_of_it(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    _write(tmp_path, "a.txt", "run/b.txt", "vocabulary/c.txt", "vocabulary/config.json")
+    (tmp_path / "sub" / "made").mkdir(parents=True)
+    _write(tmp_path / "sub" / "made", *names)
+    corpus = Corpus([tmp_path])
+    assert [file.name for file in corpus.files] == ["a.txt", "b.txt", "c.txt"]
+    assert shown_kinds(corpus.skipped) == "1 folder of a store, vocabulary, model or run, 1 .json"
+    # whoever names the folder itself means it
+    assert Corpus([tmp_path / "sub" / "made"], text_files=["*"]).files
 
 
 @pytest.mark.parametrize("name", ["a.py", "a.log"])

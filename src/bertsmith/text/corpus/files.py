@@ -25,7 +25,7 @@ from bertsmith.text.corpus.sections import (
     plain_sections,
     row_sections,
 )
-from bertsmith.text.corpus.unread import first_bytes, remedy_for
+from bertsmith.text.corpus.unread import first_bytes, is_output, remedy_for
 from bertsmith.text.encodings import Guesses
 from bertsmith.text.opening import COMPRESSED, TEXTS, TextFile, foreign, kind_of
 from bertsmith.text.tables import TABLES, Table
@@ -39,8 +39,10 @@ _CODE = (
 SOURCE_CODE = tuple(_CODE.split())
 """Extensions read as text if a file is named; in a folder, only if ``text_files`` matches."""
 _FOLDER_LINK, _BROKEN_LINK, _SPECIAL = "link to a folder", "broken link", "pipe or device"
+_OUTPUT = "folder of a store, vocabulary, model or run"
 _PLURALS = {
-    _FOLDER_LINK: "links to folders", _BROKEN_LINK: "broken links", _SPECIAL: "pipes or devices"
+    _FOLDER_LINK: "links to folders", _BROKEN_LINK: "broken links", _SPECIAL: "pipes or devices",
+    _OUTPUT: "folders of stores, vocabularies, models or runs",
 }  # fmt: skip
 _WIKI = b"<mediawiki "
 _HEAD_BYTES = 4 * SAMPLE_CHARACTERS  # the most bytes that many characters can take
@@ -73,14 +75,15 @@ class Corpus:
     ) -> None:
         """`paths` are files, folders (searched recursively) and globs; a file is read once.
 
-        Of a folder the files of known extensions are read; hidden files and links to folders are
-        left out. HTML and XML, and a .txt that begins as such, are read without their tags. Files
-        that match `text_files` (shell patterns) are plain text, and those that match `markup_files`
-        HTML or XML, whatever their extension. `layout` is the meaning of lines and blank lines in
-        plain text: see `bertsmith.text.corpus.documents`. In a table a row is a document: its text
-        is in `text_column` (a name or, in a CSV or TSV, a position from 0; `header` says whether
-        the first line holds names), and its line ends separate paragraphs. `encoding` applies to
-        all files, "auto" detects that of each. Raises `CorpusError` if there are no files.
+        Of a folder the files of known extensions are read; hidden files, links to folders, and the
+        folders of stores, vocabularies, models and runs are left out. HTML and XML, and a .txt that
+        begins as such, are read without their tags. Files that match `text_files` (shell patterns)
+        are plain text, and those that match `markup_files` HTML or XML, whatever their extension.
+        `layout` is the meaning of lines and blank lines in plain text: see
+        `bertsmith.text.corpus.documents`. In a table a row is a document: its text is in
+        `text_column` (a name or, in a CSV or TSV, a position from 0; `header` says whether the
+        first line holds names), and its line ends separate paragraphs. `encoding` applies to all
+        files, "auto" detects that of each. Raises `CorpusError` if there are no files.
         """
         check_encoding(encoding)
         if not paths:
@@ -350,6 +353,10 @@ class Corpus:
         """Return the readable files below a folder; count the others in `skipped` by extension."""
         readable: list[Path] = []
         for parent, folders, files in os.walk(folder, onerror=_refuse):
+            if parent != str(folder) and is_output({*folders, *files}):
+                skipped[_OUTPUT] += 1
+                folders.clear()
+                continue
             skipped["hidden"] += sum(name.startswith(".") for name in (*folders, *files))
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             # nor are they entered: what a link points to may be above it

@@ -1,12 +1,13 @@
 """Files that a corpus does not read: what they are, and how the text in them is read.
 
 They are judged by their first bytes, and by the name where those do not tell: the remedy that a
-message names has to fit the file.
+message names has to fit the file. Folders are judged by the names of the files in them.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from bertsmith.core.errors import CorpusError
@@ -23,6 +24,12 @@ _MESSAGE = re.compile(
 )
 _NAMES_END = re.compile(r"\d[\d.-]*")
 _TO_LINES = r"tr '\0' '\n' > FILE.txt"
+# names in a store, in one that is being made, in a vocabulary or model, and in a run
+_OUTPUTS = (
+    *({"store.json", "sentences.bin"}, {"journal.jsonl", "digests", "store"}),
+    *({"tokenizer_config.json"}, {"tokenizer.json"}, {"config.json", "vocab.txt"}),
+    {"run.json", "log.jsonl"},
+)
 _MAIL = "mail, whose text may be encoded: write it into a .jsonl, as with Python's mailbox"
 _TAKEN_OUT = {
     ".po": f"translations; their text: msgexec -i FILE 0 | {_TO_LINES}",
@@ -60,6 +67,14 @@ def remedy_for(path: Path) -> str:
     if b"\0" in head:
         return ""
     return f"--text-files {pattern} reads it as text"
+
+
+def is_output(names: Collection[str]) -> bool:
+    """Return whether a folder with these names in it is a store, a vocabulary, a model or a run.
+
+    What lies in them, such as a vocab.txt, a log or a model card, is made of a corpus and none.
+    """
+    return any(output.issubset(names) for output in _OUTPUTS)
 
 
 def first_bytes(path: Path) -> bytes:
