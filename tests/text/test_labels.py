@@ -171,6 +171,18 @@ def test_a_file_a_class(tmp_path: Path) -> None:
     assert found[0].source == str(tmp_path / "rt-polarity.neg")
 
 
+def test_texts_that_are_called_like_notes_are_texts(tmp_path: Path) -> None:
+    """Mails are often saved by their subject; what is about the data has the name alone."""
+    texts = ("license renewal.txt", "Copying machine.txt", "readme_later.txt", "Licensed.txt")
+    notes = ("README", "readme.txt", "README-en.md", "LICENSE-2.0.txt", "Licence.md", "COPYING.gz")
+    for label in ("office", "other"):
+        (tmp_path / label).mkdir()
+        for name in (*texts, *notes):
+            (tmp_path / label / name).write_text(f"{label} {name}")
+    found = [example.text for example in read(tmp_path, "class")]
+    assert found == [f"{label} {name}" for label in ("office", "other") for name in sorted(texts)]
+
+
 def test_a_folder_a_class(tmp_path: Path) -> None:
     for label, text in (("pos", "good\nfilm"), ("neg", "bad film")):
         (tmp_path / label).mkdir()

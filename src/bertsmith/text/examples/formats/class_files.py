@@ -31,7 +31,11 @@ from bertsmith.text.opening import FROM_ARROW, TextFile, kind_of
 _EXTENSIONS = re.compile(r"(\.(txt|text))?(\.(gz|zst))?$", re.IGNORECASE)
 _TABLES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx", ".xls", ".zip", ".xml")
 _PARTS = re.compile(r"train(ing)?|dev(el|elopment)?|valid(ation)?|val|test(ing)?", re.IGNORECASE)
-_NOT_DATA = re.compile(r"readme|licen[sc]e|copying|.*\.bad\.jsonl$", re.IGNORECASE)
+# a text may be called license-renewal.txt
+_NOT_DATA = re.compile(
+    r"(?:README|LICEN[SC]E|COPYING)(?![A-Za-z])"
+    r"|(?i:readme|licen[sc]e|copying)(?:\.\w+)*$|.*\.bad\.jsonl$"
+)
 
 
 FASTTEXT = "__label__"
