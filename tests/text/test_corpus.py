@@ -162,6 +162,9 @@ def _bad_files() -> Iterator[tuple[str, bytes, int | None, str]]:
     yield "c.jsonl.zst", b"no zstandard", None, "damaged or truncated"
     packed = zstandard.ZstdCompressor().compress(b"Good. " * 999)
     yield "d.txt.zst", packed[:-3], None, "damaged or truncated"
+    # what is left of a download that failed
+    for name in ("e.txt.gz", "f.txt.zst", "g.jsonl.gz", "h.parquet.gz", "i.html.zst"):
+        yield name, b"", None, "damaged or truncated: the file is empty"
     yield "title.csv", b"Export,\nid,text\n1,x\n", 1, "remove the lines above its header"
     yield (
         "columns.csv",

@@ -11,6 +11,7 @@ import re
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, cast, runtime_checkable
 
@@ -454,7 +455,10 @@ def cut_line(line: str, longest: int) -> Iterator[str]:
         yield line
 
 
-def _decompressed(raw: BinaryIO, suffix: str) -> Stream:
+def _decompressed(raw: BufferedReader, suffix: str) -> Stream:
+    # to the decompressors no bytes are no text, but no program writes so few
+    if suffix in COMPRESSED and not raw.peek(1):
+        raise EOFError("the file is empty")
     if suffix == ".gz":
         return gzip.GzipFile(fileobj=raw)
     if suffix == ".zst":
