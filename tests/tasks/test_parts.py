@@ -15,10 +15,11 @@ from rich.cells import cell_len
 from scipy.special import softmax
 from sklearn.utils.class_weight import compute_class_weight
 
-from bertsmith.batches.examples import pack_examples
+from bertsmith.batches.examples import encode_examples, pack_examples
 from bertsmith.core.errors import ConfigError, ExampleError
 from bertsmith.evaluation.metrics import score_label
 from bertsmith.evaluation.significance import Clusters
+from bertsmith.network.config import Fit
 from bertsmith.objectives.tasks import MultiLabel, Regress, Tag
 from bertsmith.recipes.finetune.config import FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import LabelledData, check_task, prepare
@@ -910,6 +911,42 @@ def test_the_option_that_is_chosen_is_marked_and_questions_of_a_story_stay_toget
     assert (CHOICE.present.predicted(first, record), CHOICE.present.predicted(first, unsure)) == (
         "wet", "-",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("long", "kept"),
+    [("head", range(9)), ("tail", range(31, 40)), ("head+tail", [0, 1, *range(33, 40)])],
+)
+def test_a_question_after_a_long_story_is_read_and_the_story_is_cut(
+    long: Fit, kept: Sequence[int]
+) -> None:
+    """Of a story longer than the model reads, all questions were the same: none was read."""
+    tokenizer = Tokenizer((*SPECIALS, *(f"w{n}" for n in range(50))), BasicRules(lowercase=True))
+    story = " ".join(f"w{n}" for n in range(40))
+    row = Choice(
+        id=None, text=f"{story} w41 w42", context=story, label=0, source="m", line=1,
+        choices=("w45", "w46 w47"),
+    )  # fmt: skip
+
+    def read(row: Choice, longest: int) -> list[list[int]]:
+        limits = ReadingLimits(longest=longest, long=long)
+        ids = CHOICE.answers.encode(tokenizer, [row], limits).ids
+        return [[token - len(SPECIALS) for token in each if token >= len(SPECIALS)] for each in ids]
+
+    # one token of the story fewer beside the longer option
+    assert read(row, 15)[0] == [*kept, 41, 42, 45]
+    assert read(row, 15)[1][-4:] == [41, 42, 46, 47]
+    assert len(read(row, 15)[1]) == 12
+    assert read(row, 99) == [[*range(40), 41, 42, 45], [*range(40), 41, 42, 46, 47]]
+    # a question that leaves no room for its story is cut itself
+    asked = replace(row, text=f"{story} " + " ".join(f"w{n}" for n in range(41, 49)))
+    assert set(read(asked, 8)[0]) <= {*range(41, 49)}
+    # a text without a question of its own is cut as any other
+    alone = CHOICE.answers.encode(
+        tokenizer, [replace(row, context=None)], ReadingLimits(longest=15, long=long)
+    )
+    other = encode_examples(tokenizer, [row.text], ["w45"], longest=15, fit=long)
+    assert alone.ids[0].tolist() == other.ids[0].tolist()
 
 
 def test_the_passage_of_a_query_is_shown_with_its_relevance() -> None:

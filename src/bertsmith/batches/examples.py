@@ -187,19 +187,25 @@ def encode_examples(
     *,
     longest: int,
     fit: Fit = "head",
+    contexts: Sequence[str | None] | None = None,
 ) -> EncodedExamples:
     """Encode texts, or pairs of texts if `pairs` has a second one, in at most `longest` tokens.
 
-    `fit` decides how longer ones are treated. As in `transformers`, a literal "[SEP]" in a text is
-    the special token.
+    `fit` decides how longer ones are treated. Where `contexts` has the beginning of a text, that is
+    truncated, and not the question that follows it. As in `transformers`, a literal "[SEP]" in a
+    text is the special token.
     """
     seconds = [None] * len(texts) if pairs is None else pairs
-    assert len(seconds) == len(texts)
+    before = [None] * len(texts) if contexts is None else contexts
+    assert len(seconds) == len(before) == len(texts)
     ids, segments, sizes = [], [], []
     cut, long = np.zeros(len(texts), bool), np.zeros(len(texts), bool)
     for number, (text, pair) in enumerate(zip(texts, seconds, strict=True)):
         first, *rest = tokenizer.encode([text] if pair is None else [text, pair])
-        fitted_text = fitted(tokenizer, first, rest[0] if rest else None, longest=longest, fit=fit)
+        second, question = rest[0] if rest else None, 0
+        if (context := before[number]) is not None:
+            question = max(0, len(first) - len(tokenizer.encode([context])[0]))
+        fitted_text = fitted(tokenizer, first, second, longest=longest, fit=fit, question=question)
         ids += [sequence for sequence, _ in fitted_text.sequences]
         segments += [segment for _, segment in fitted_text.sequences]
         sizes.append(len(fitted_text.sequences))

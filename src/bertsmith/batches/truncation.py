@@ -29,12 +29,19 @@ class Fitted:
 
 
 def fitted(
-    inventory: TokenInventory, first: Tokens, second: Tokens | None, *, longest: int, fit: Fit
+    inventory: TokenInventory,
+    first: Tokens,
+    second: Tokens | None,
+    *,
+    longest: int,
+    fit: Fit,
+    question: int = 0,
 ) -> Fitted:
     """Return the token ids of a text or a pair in sequences of at most `longest` tokens.
 
     The longer text of a pair is truncated, or split into windows next to as much of the other as
-    fits.
+    fits. Of the first text, the last `question` tokens are a question about those before them,
+    which are truncated in its place.
     """
     kept_first, kept_second = fitting_lengths(
         inventory, len(first), None if second is None else len(second), longest=longest
@@ -43,7 +50,7 @@ def fitted(
     if long and fit == "windows":
         pairs, cut = _windows(first, second, kept_first, kept_second)
     else:
-        sequence = _shortened(first, kept_first, fit)
+        sequence = _with_question(first, kept_first, fit, question)
         two = None if second is None else _shortened(second, kept_second, fit)
         pairs, cut = [(sequence, two)], long
     sequences = [encode_pair(inventory, sequence, two, longest=longest) for sequence, two in pairs]
@@ -97,6 +104,14 @@ def _windows(
     if longer is first:
         return [(part, second[:kept_second]) for part in parts], kept_second < len(second)
     return [(first[:kept_first], part) for part in parts], kept_first < len(first)
+
+
+def _with_question(tokens: Tokens, count: int, fit: Fit, question: int) -> Tokens:
+    """Return `count` tokens of a text whose last `question` tokens are kept if they fit."""
+    context, asked = tokens[: len(tokens) - question], tokens[len(tokens) - question :]
+    if count <= question:
+        return _shortened(asked, count, fit)
+    return np.concatenate([_shortened(context, count - question, fit), asked])
 
 
 def _shortened(tokens: Tokens, count: int, fit: Fit) -> Tokens:

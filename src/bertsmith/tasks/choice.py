@@ -94,7 +94,10 @@ def _right_options(rows: Sequence[Choice]) -> NDArray[np.int64]:
 
 
 def _encode(tokenizer: Tokenizer, rows: Sequence[Choice], limits: ReadingLimits) -> EncodedExamples:
-    """Encode a question as a unit, its options as pairs with the text."""
+    """Encode a question as a unit, its options as pairs with the text.
+
+    Of a long context with a question after it, the context is truncated.
+    """
     if limits.long == "windows":
         raise ConfigError(
             "--truncation windows is not for multiple choice", remedy="take head, tail or head+tail"
@@ -105,6 +108,7 @@ def _encode(tokenizer: Tokenizer, rows: Sequence[Choice], limits: ReadingLimits)
         [option for row in rows for option in row.choices],
         longest=limits.longest,
         fit=limits.long,
+        contexts=[row.context for row in rows for _ in row.choices],
     ).grouped([len(row.choices) for row in rows])
 
 
