@@ -140,6 +140,8 @@ def test_columns_by_position_and_by_name(tmp_path: Path) -> None:
     header = write(tmp_path / "b.tsv", [["Art", "Wort", "Satz"], *rows])
     assert read(header, text="Wort", label="Art", group="Satz") == SENTENCES
     assert read(header, text="1", label="0", group="2") == SENTENCES
+    # the numbers of the last column are no tags, where it is named for the sentences
+    assert read(header, text="Wort", group="Satz") == SENTENCES
     with pytest.raises(ConfigError, match=r"the word is named twice, by --text-column and --tags"):
         read(path, TagColumns(word=2), text="1", label="0")
     with pytest.raises(ExampleError, match=r"no column 7"):

@@ -110,7 +110,9 @@ def raw_text(example: Example) -> Tagged:
 
 def _words_in_rows(file: Path, reading: Reading) -> bool:
     """Return whether a table has a word per row, where it may also have a text per row."""
-    if reading.tags.layout == "columns" and kind_of(file) in DELIMITED:
+    columns = reading.columns
+    stated = reading.tags.layout == "columns" or None not in (columns.text, columns.group)
+    if stated and kind_of(file) in DELIMITED:
         return True
     result = recognise_tag_table(file, reading.columns, reading.tags, need_tags=False)
     return result is not None

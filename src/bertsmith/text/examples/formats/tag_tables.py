@@ -228,6 +228,10 @@ def _placed(
     roles = (("word", columns.text), ("tag", columns.label), ("sentence", columns.group))
     named = {role: column_of(name, names, header, file) for role, name in roles if name}
     places = replace(places, **named, header=header)
+    if named.get("sentence") == places.tag and "tag" not in named and tags.tag == USUAL_TAGS.tag:
+        # the last column numbers the sentences
+        others = [at for at in range(width) if at not in (places.word, places.sentence)]
+        places = replace(places, tag=others[-1] if others else None)
     if places.tag == places.word or places.tag is None:
         if need_tags:
             remedy = "give words and tags, or name the column of the tags: --label-column"
