@@ -209,6 +209,8 @@ class Preprocessing(Config):
     """The sign up to which the label was kept, where there was one."""
     label_separator: Literal["auto", "|", ",", ";"] = "auto"
     """The separator of several labels in a cell; auto where it was not stated."""
+    group_column: str | None = None
+    """The column of a passage's query or a word's sentence, where it was named."""
     tags: TagColumns | None = None
     """Layout of words and tags, of a tagging model that was not trained with the defaults."""
     tags_kind: str = ""

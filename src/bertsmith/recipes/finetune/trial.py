@@ -302,6 +302,7 @@ def _preprocessing(prepared: Prepared, config: FinetuneSettings) -> Preprocessin
         label_columns=columns.labels,
         label_until=columns.label_until,
         label_separator=columns.label_separator,
+        group_column=columns.group,
         tags=tags if keeps_tags else None,
         tags_kind=kind_of(Path(first.source)) if keeps_tags else "",
     )

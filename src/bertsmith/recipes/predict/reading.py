@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -13,8 +13,10 @@ from bertsmith.core.log import say
 from bertsmith.network.config import Preprocessing
 from bertsmith.tasks.config import Reading
 from bertsmith.text.config import USUAL_TAGS, Columns
+from bertsmith.text.examples.columns import USUAL_NAMES
 from bertsmith.text.examples.formats.conll import is_laid_out
-from bertsmith.text.headers import index_of
+from bertsmith.text.examples.formats.tag_tables import recognise_tag_table
+from bertsmith.text.headers import index_of, is_position, stated_header
 from bertsmith.text.opening import TEXTS, TextFile, kind_of
 from bertsmith.text.tables import DELIMITED, TABLES, Table
 
@@ -43,6 +45,10 @@ def reading_as_trained(
     if missing:
         say(f"{path.name} has no column {missing[0]!r}, on which the model was trained")
         trained_columns = {}
+    elif names and not labelled:
+        _note_positions(path, columns, names)
+    if not missing:
+        trained_columns |= _group_of(trained, reading, path, labelled=labelled)
     if labelled and columns.label_until is None and trained.label_until is not None:
         trained_columns["label_until"] = trained.label_until
     if labelled and columns.label_separator == "auto":
@@ -63,6 +69,43 @@ def _columns_of(
     if labelled and given.label is None and not given.labels:
         roles |= {"label": trained.label_column, "labels": trained.label_columns}
     return {role: names for role, names in roles.items() if names}
+
+
+def _group_of(
+    trained: Preprocessing, reading: Reading, path: Path, *, labelled: bool
+) -> dict[str, str | tuple[str, ...]]:
+    """Return the column of queries or sentences that was named in training, if none is given.
+
+    Without labels a query has no use, and a file may lack it.
+    """
+    given, group, queries = reading.columns, trained.group_column, trained.pairs is not None
+    if group is None or given.group is not None or (queries and not labelled):
+        return {}
+    # words in other tables than CSV and TSV are in lists, one for each sentence
+    if path.is_dir() or kind_of(path) not in (TABLES if queries else DELIMITED):
+        return {}
+    if not _has_column(path, given, group):
+        say(f"{path.name} has no column {group!r}, by which rows were grouped in training")
+        return {}
+    if not labelled and trained.text_column is None:
+        # rows may be whole texts
+        grouped = replace(given, group=group)
+        if recognise_tag_table(path, grouped, reading.tags, need_tags=False) is None:
+            return {}
+    return {"group": group}
+
+
+def _note_positions(path: Path, columns: Columns, names: Sequence[str]) -> None:
+    """Say which columns are read by their positions in training where a header names them."""
+    head = Table(path, ExampleError, encoding=columns.encoding).head()
+    if head is None or not head.delimited:
+        return
+    header = stated_header(columns.header, head.sample, (), USUAL_NAMES)
+    read = [name for name in names if is_position(name) and name not in head.names]
+    if read and header.present and not header.counted:
+        shown = " and ".join(f"column {name}, {head.names[int(name)]!r}," for name in read)
+        are = "is" if len(read) == 1 else "are"
+        say(f"{path.name}: {shown} {are} read, by position as in training; --text-column names one")
 
 
 def _names_in(names: str | tuple[str, ...]) -> tuple[str, ...]:
