@@ -306,6 +306,21 @@ def test_a_model_that_was_deleted_from_a_run_that_has_ended_is_named(tmp_path: P
     Trials(run).move_model("seeds/seed-3", "card")
 
 
+def test_the_card_of_a_model_that_stays_the_best_is_renewed_with_the_seeds(tmp_path: Path) -> None:
+    """It kept the mean of the seeds before others were added."""
+    run = RunFolder(tmp_path / "run")
+    run.model.mkdir(parents=True)
+    card = run.model / "README.md"
+    card.write_text("mean of 2 seeds", encoding="utf-8")
+    Trials(run).move_model("seeds/seed-0", "mean of 5 seeds")
+    assert card.read_text(encoding="utf-8") == "mean of 5 seeds"
+    # one that was edited after the run is left as it is when the command is given again
+    (run.path / "results.json").touch()
+    Trials(run).move_model("seeds/seed-0", "mean of 5 seeds, again")
+    assert card.read_text(encoding="utf-8") == "mean of 5 seeds"
+    assert [path.name for path in run.model.iterdir()] == ["README.md"]
+
+
 def test_what_cannot_be_sent_to_a_process_ends_the_trainings(
     prepared: Prepared, make_model: MakeModel, tmp_path: Path
 ) -> None:

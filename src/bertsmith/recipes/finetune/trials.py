@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from bertsmith.core.errors import ConfigError, RunFolderError
+from bertsmith.core.files import partial_file, replaced_file
 from bertsmith.core.printable import counted
 from bertsmith.engine.devices import threads_of_torch
 from bertsmith.network.model import Model
@@ -37,7 +38,7 @@ from bertsmith.recipes.resources import WORKING_ROOM, free_memory, gigabytes, la
 from bertsmith.tasks.task import Evidence
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.threads import quick_choice
-from bertsmith.weights.folder import load_model, save_model
+from bertsmith.weights.folder import CARD_FILE, load_model, save_model
 
 # exponent of the speed by threads: 1.54 times as fast with two (docs/experiments/fine-tuning.md)
 _GAIN = 0.62
@@ -238,13 +239,14 @@ class Trials:
         return [results[trial.subfolder] for trial in trials]
 
     def move_model(self, subfolder: str, card: str) -> None:
-        """Move a training's model to the run, with a card; do nothing if that is done.
+        """Move a training's model to the run, with a card, or only renew that of one moved before.
 
         Raises `RunFolderError` where it has been deleted since.
         """
         source = self._folder(subfolder).model
         # deletion takes several steps: a partly deleted folder must not pass for a model
-        discarded = source.with_name("model.moved")
+        discarded, card_file = source.with_name("model.moved"), self._run.model / CARD_FILE
+        partial_file(card_file).unlink(missing_ok=True)
         if source.exists():
             model, tokenizer = load_model(source)
             save_model(self._run.model, model, tokenizer, card=card)
@@ -256,6 +258,10 @@ class Trials:
                 where=self._run.model,
                 remedy=f"restore it, or delete {self._run.path} to train again",
             )
+        elif not (self._run.path / "results.json").exists():
+            # seeds were added, none of which is better
+            with replaced_file(card_file) as fresh:
+                fresh.write_text(card, encoding="utf-8")
         shutil.rmtree(discarded, ignore_errors=True)
 
     def _folder(self, subfolder: str) -> RunFolder:
