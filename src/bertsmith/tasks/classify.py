@@ -52,7 +52,7 @@ from bertsmith.tasks.task import (
 from bertsmith.tasks.whole_texts import (
     check_rows,
     encode_texts,
-    same_text,
+    same_texts,
     shared_text,
     text_inputs,
     text_reader,
@@ -224,7 +224,7 @@ CLASSIFY = Task(
         as_labelled=_as_labelled,
         picked=_picked,
     ),
-    identity=same_text,
+    identity=same_texts,
     clusters=shared_text,
     stratum=class_of,
     answers=Answers(

@@ -38,7 +38,7 @@ from bertsmith.tasks.whole_texts import (
     check_rows,
     describe_texts,
     encode_texts,
-    same_text,
+    same_texts,
     shared_text,
     text_inputs,
     text_reader,
@@ -219,7 +219,7 @@ MULTI_LABEL = Task(
     labels=Labelling(
         names=_names, of_row=labels_of, check=partial(check_rows, labels_of), picked=_picked
     ),
-    identity=same_text,
+    identity=same_texts,
     clusters=shared_text,
     stratum=_stratum,
     answers=Answers(encode=encode_texts, outputs=label_probabilities, record=_record, keys=_keys),

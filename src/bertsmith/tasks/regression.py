@@ -38,7 +38,7 @@ from bertsmith.tasks.task import (
 from bertsmith.tasks.whole_texts import (
     check_rows,
     encode_texts,
-    same_text,
+    same_texts,
     shared_text,
     text_inputs,
     text_reader,
@@ -218,7 +218,7 @@ REGRESSION = Task(
     head="number",
     reader=text_reader("number"),
     labels=Labelling(names=_names, fixed=NUMBER, check=partial(check_rows, None)),
-    identity=same_text,
+    identity=same_texts,
     clusters=shared_text,
     answers=Answers(
         encode=encode_texts, outputs=text_outputs, decode=decode_number, record=_record, keys=_keys

@@ -55,9 +55,14 @@ def _reads_lines(file: str, reading: Reading) -> bool:
     return file == "-" or not has_other_layout
 
 
-def same_text(row: Example) -> Hashable:
-    """Return the identity by which copies of a text stay on one side of a split."""
-    return folded(row.text), None if row.text_pair is None else folded(row.text_pair)
+def same_texts(row: Example) -> Hashable:
+    """Return the identity by which copies of a text or pair stay on one side of a split.
+
+    Those of a pair may have its texts the other way round, as symmetric data are often doubled.
+    """
+    if row.text_pair is None:
+        return folded(row.text), None
+    return tuple(sorted((folded(row.text), folded(row.text_pair))))
 
 
 # fewer clusters than about 30 make intervals too narrow (Cameron, Gelbach and Miller 2008)
@@ -71,7 +76,7 @@ def shared_text(rows: Sequence[Example]) -> list[Hashable]:
     question or a handful of classes. Pairs are not linked by either side, as chains of them
     could join most to one cluster. Texts and pairs without such a side keep their identities.
     """
-    identities = [same_text(row) for row in rows]
+    identities = [same_texts(row) for row in rows]
     if any(row.text_pair is None for row in rows):
         return identities
     sides = [[folded(row.text) for row in rows], [folded(row.text_pair or "") for row in rows]]

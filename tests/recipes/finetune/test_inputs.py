@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import ExampleError
-from bertsmith.recipes.finetune.inputs import hash_of
+from bertsmith.recipes.finetune.inputs import LabelledData, hash_of, overlap
 from bertsmith.recipes.finetune.splitting import split
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.labels import check_labels, order_labels
@@ -140,3 +140,17 @@ def test_the_hash_of_stories_counts_their_answers(tmp_path: Path) -> None:
         stories.with_suffix(".ans").write_text(f"{letter}\tA\tA\tA\n", encoding="utf-8")
         hashes.append(hash_of(stories))
     assert len(set(hashes)) == 3
+
+
+def test_queries_that_are_in_train_too_are_told_apart_by_their_texts() -> None:
+    """Queries that each file numbers from 1 were said to be in train; copies under others not."""
+
+    def pair(number: str, query: str) -> Example:
+        return Example(
+            text=query, text_pair="p", label=None, number=1.0, group=number, source="m", line=1
+        )
+
+    train = [pair("1", "who sat"), pair("2", "who ran")]
+    dev = [pair("1", "who fell"), pair("2", "who slept"), pair("9", "Who sat")]
+    data = LabelledData(task=RANK, labels=RANK.labels.fixed, train=train, dev=dev, dev_is_cut=False)
+    assert overlap(data) == 1

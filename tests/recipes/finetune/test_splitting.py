@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bertsmith.recipes.finetune.inputs import LabelledData, contradictions, overlap
 from bertsmith.recipes.finetune.splitting import split
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.config import Reading
@@ -148,6 +150,23 @@ def test_pairs_that_share_their_recurring_text_stay_on_one_side(side: str) -> No
     assert not copies[0] & copies[1]
     assert len(held_out) == 100
     assert set(Counter(row.label for row in held_out)) == {"no", "yes"}
+
+
+def test_a_pair_and_its_texts_the_other_way_round_stay_on_one_side() -> None:
+    """Symmetric pairs that were doubled were in train and in dev, which told of none."""
+    once = [pair(f"text {n}", f"other {n}", "ab"[n % 2]) for n in range(200)]
+    turned = [replace(row, text=str(row.text_pair), text_pair=row.text) for row in once]
+    kept, held_out = split(CLASSIFY, [*once, *turned], 0.1, seed=1)
+    assert len(held_out) == 40
+    assert not {row.text for row in kept} & {row.text for row in held_out}
+    data = LabelledData(
+        task=CLASSIFY, labels=("a", "b"), train=once, dev=turned[:3], dev_is_cut=False
+    )
+    assert overlap(data) == 3
+    # what follows from a premise need not be followed by it
+    other = [replace(row, label="c") for row in turned]
+    assert contradictions(replace(data, train=[*once, *other])) == 0
+    assert contradictions(replace(data, train=[*once, replace(once[0], label="c")])) == 1
 
 
 def test_a_text_that_all_pairs_share_makes_no_group(capsys: pytest.CaptureFixture[str]) -> None:

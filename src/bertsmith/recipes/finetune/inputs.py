@@ -30,7 +30,7 @@ from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.labels import value_of
 from bertsmith.tasks.rows import pick_classes, print_rows, task_for
 from bertsmith.tasks.task import ReadingLimits, Row, Task, check_windows
-from bertsmith.text.examples.example import Example
+from bertsmith.text.examples.example import Example, folded
 from bertsmith.text.examples.formats.mctest import answers_beside
 from bertsmith.text.headers import is_position
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -97,14 +97,23 @@ def contradictions(data: LabelledData[Any]) -> int:
         return 0
     truths: dict[Hashable, set[str]] = {}
     for row in data.train:
-        truths.setdefault(data.task.identity(row), set()).add(data.task.present.truth(row))
+        # a pair the other way round is the same but for its label
+        key = data.task.identity(row), folded(row.text)
+        truths.setdefault(key, set()).add(data.task.present.truth(row))
     return sum(len(truth) > 1 for truth in truths.values())
 
 
 def overlap(data: LabelledData[Any]) -> int:
-    """Return the number of dev rows with a text that is also in train."""
-    train_texts = {data.task.identity(row) for row in data.train}
-    return sum(data.task.identity(row) in train_texts for row in data.dev)
+    """Return the number of dev rows with a text, or a query, that is also in train."""
+    train_texts = {_text_of(data.task, row) for row in data.train}
+    return sum(_text_of(data.task, row) in train_texts for row in data.dev)
+
+
+def _text_of(task: Task[R], row: R) -> Hashable:
+    """Return what copies of a row's text share: queries may be numbered anew in each file."""
+    if isinstance(row, Example) and row.group is not None:
+        return folded(row.text)
+    return task.identity(row)
 
 
 @dataclass(frozen=True)
