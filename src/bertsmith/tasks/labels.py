@@ -6,13 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from shlex import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.core.printable import counted
-from bertsmith.tasks.task import Labels, R, Task
+from bertsmith.tasks.task import UNTUNED, Labels, R, Task
 from bertsmith.text.examples.example import Example, folded
 from bertsmith.text.examples.tagged import names_entities, parted
 
@@ -106,15 +107,20 @@ def check_texts(rows: Sequence[Example], labels: Sequence[str]) -> None:
         )
 
 
-def unknown_label(label: str, known: Sequence[str], subject: str) -> str:
-    """Return the remedy for an unknown label, with the known ones; `subject` is with a verb."""
+def unknown_label(label: str, known: Sequence[str], subject: str, *, picked: bool = True) -> str:
+    """Return the remedy for an unknown label, with the known ones; `subject` is with a verb.
+
+    Where classes can be `picked`, the option that leaves out the label is named.
+    """
     alternatives = [other for other in known if value_of(other) == value_of(label)]
     if alternatives:
         return f"{alternatives[0]!r} is the same number: write both alike"
     same = [other for other in known if folded(other) == folded(label)]
     if same:
         return f"{same[0]!r} is written otherwise: write both alike"
-    return f"{subject} {', '.join(known[:10])}" + (", ..." if len(known) > 10 else "")
+    shown = f"{subject} {', '.join(known[:10])}" + (", ..." if len(known) > 10 else "")
+    left_out = f"; {quote(f'--exclude={label}')} leaves it out" * ("," not in label)
+    return shown + left_out * picked
 
 
 def count_labels(results: Iterable[str], labels: tuple[str, ...]) -> str:
@@ -146,12 +152,14 @@ def absent_note(task: Task[R], name: str, rows: Sequence[R], labels: Labels) -> 
         return None
     # a mean over all labels, whereas that of classes is over those that there are
     counted_all = task.head == "classes"
-    which = "them" if "', '" in absent else "it"
+    which, are = ("them", "they are") if "', '" in absent else ("it", "it is")
     consequence = (
         f": macro F1 counts {which} as 0"
         if counted_all
         else f", so the scores say nothing about {which}"
     )
+    if "macro_f1" in task.measuring.scoring(labels, UNTUNED) and not counted_all:
+        consequence += f", and macro F1 counts {which} as 0 if {are} predicted"
     return f"{name} has no example of {absent}{consequence}"
 
 

@@ -179,11 +179,15 @@ def test_classes_without_an_example_are_named(
         dry_run(FinetuneConfig(model=base_folder, train=train, dev=dev, out=tmp_path / "run"))
         return capsys.readouterr().err
 
-    assert "dev has no example of 'side', so the scores say nothing about it" in told(
-        train=train, dev=dev
-    )
+    assert (
+        "dev has no example of 'side', so the scores say nothing about it, and macro F1 counts it "
+        "as 0 if it is predicted"
+    ) in told(train=train, dev=dev)
     dev.write_text("text,label\nword1,down\n", encoding="utf-8")
-    several_absent = "dev has no example of 'side', 'up', so the scores say nothing about them"
+    several_absent = (
+        "dev has no example of 'side', 'up', so the scores say nothing about them, and macro F1 "
+        "counts them as 0 if they are predicted"
+    )
     assert several_absent in told(train=train, dev=dev)
     assert "no example of" not in told(train=train, dev=train)
     dev.write_text("text,label\nWord0 word0,up\nword1,down\n", encoding="utf-8")
@@ -220,6 +224,14 @@ def test_labels_that_say_less_than_they_seem_are_named(
     late = [f"{text} {n},{n % 5 + (n > 1005) / 2}" for n, text in enumerate(texts * 20)]
     with pytest.raises(ExampleError, match=r"but a later one is 0\.5: classes or values"):
         told("text,stars", late)
+    for sign in ("|", ", "):
+        several = [*("a", "c", "b") * 380, *(f"b{sign}c", "a") * 30]
+        late = [
+            f'{text} {n},"{label}"'
+            for n, (text, label) in enumerate(zip(texts * 20, several, strict=True))
+        ]
+        with pytest.raises(ExampleError, match=r"the label 'b.+c' joins others that there are"):
+            told("text,label", late)
     none = "may stand for none: --exclude="
     unsure = told("text,label", [f"{text},{'ab-'[n % 3]}" for n, text in enumerate(texts)])
     assert f"the label '-' {none}- leaves its examples out" in unsure

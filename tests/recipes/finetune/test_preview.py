@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -199,6 +200,22 @@ def test_one_set_of_labels_never_trains(base_folder: Path, tmp_path: Path) -> No
     rows = [json.dumps({"text": f"text {n}", "labels": ["a", "b"]}) for n in range(9)]
     with pytest.raises(ExampleError, match="every example has the same labels: a, b"):
         dry(base_folder, file(tmp_path, "a.jsonl", *rows))
+
+
+def test_a_label_that_dev_alone_has_can_be_left_out(base_folder: Path, tmp_path: Path) -> None:
+    """It was called unknown in dev, and no class of train where --exclude named it."""
+    train, dev = tmp_path / "a.csv", tmp_path / "b.csv"
+    train.write_text("text,label\n" + "".join(f"word{n},{n % 2}\n" for n in range(20)))
+    dev.write_text("text,label\nword1,1\nword2,x y\n", encoding="utf-8")
+    config = FinetuneConfig(model=base_folder, train=train, dev=dev, out=tmp_path / "run")
+    with pytest.raises(ExampleError) as caught:
+        dry_run(config)
+    assert caught.value.remedy == ("the training examples have 0, 1; '--exclude=x y' leaves it out")
+    reading = Reading(columns=Columns(exclude=("x y",)))
+    dry_run(replace(config, settings=FinetuneSettings(reading=reading)))
+    reading = Reading(columns=Columns(exclude=("z",)))
+    with pytest.raises(ConfigError, match="there is no class 'z'; the classes are: 0, 1, x y"):
+        dry_run(replace(config, settings=FinetuneSettings(reading=reading)))
 
 
 def test_a_label_that_is_only_spelled_otherwise(base_folder: Path, tmp_path: Path) -> None:

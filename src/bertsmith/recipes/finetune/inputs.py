@@ -6,6 +6,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -72,8 +73,9 @@ def read_labelled(
     """
     reading = task.reader.resolve(train, reading)
     rows = list(task.reader.labelled(train, reading))
-    every = {label for row in rows for label in task.labels.of_row(row)}
-    rows = list(pick_classes(task, rows, reading.columns))
+    measured = [] if dev is None else list(task.reader.to_measure(dev, reading))
+    of_train, of_dev = (_labels_of(task, part) for part in (rows, measured))
+    rows = list(pick_classes(task, rows, reading.columns, known=of_dev))
     print_rows(task, rows, train, reading)
     labels = task.labels.names(rows, known_labels)
     columns = [name for name in reading.columns.labels if not is_position(name)]
@@ -85,10 +87,14 @@ def read_labelled(
         return LabelledData(
             task=task, labels=labels, train=train_rows, dev=held_out, dev_is_cut=True
         )
-    measured = list(task.reader.to_measure(dev, reading))
-    measured = list(pick_classes(task, measured, reading.columns, known=tuple(every)))
+    measured = list(pick_classes(task, measured, reading.columns, known=of_train))
     task.labels.check(rows, measured, labels)
     return LabelledData(task=task, labels=labels, train=rows, dev=measured, dev_is_cut=False)
+
+
+def _labels_of(task: Task[R], rows: Sequence[R]) -> tuple[str, ...]:
+    """Return the labels that any of the rows has."""
+    return tuple(dict.fromkeys(label for row in rows for label in task.labels.of_row(row)))
 
 
 def contradictions(data: LabelledData[Any]) -> int:
@@ -308,6 +314,7 @@ def read_inputs(
     )
     if reason and chosen is CLASSIFY:
         _check_no_numbers(train, data)
+        _check_not_several(train, data)
     if note := note_on_format(base.config.with_head(chosen.head, data.labels)):
         say(note)
     return Inputs(task=chosen, base=base, tokenizer=tokenizer, data=data)
@@ -323,6 +330,19 @@ def _check_no_numbers(train: Path, data: LabelledData[Any]) -> None:
             where=train,
             remedy="pass --task regression or --task classify",
         )
+
+
+def _check_not_several(train: Path, data: LabelledData[Any]) -> None:
+    """Raise `ExampleError` for labels taken for classes by the first rows that are several each."""
+    known = set(data.labels)
+    for sign, label in product("|,", data.labels):
+        parts = [part.strip() for part in label.split(sign)]
+        if len(parts) > 1 and known.issuperset(parts):
+            raise ExampleError(
+                f"the label {label!r} joins others that there are: one label or several",
+                where=train,
+                remedy=f"pass --task multi-label --label-separator '{sign}', or --task classify",
+            )
 
 
 def limits_of(task: Task[Any], settings: FinetuneSettings, limit: int) -> ReadingLimits:
