@@ -14,14 +14,17 @@ from bertsmith.network.config import EncoderConfig, ModelConfig, encoder_of
 from bertsmith.network.model import build_model
 from bertsmith.objectives.pretraining import PRETRAINING
 from bertsmith.recipes.pretrain import planning
-from bertsmith.recipes.pretrain.config import PretrainRun, PretrainSettings
+from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainRun, PretrainSettings
 from bertsmith.recipes.pretrain.planning import choose_size, pick_size, plan_time
+from bertsmith.recipes.pretrain.published import RECIPES
+from bertsmith.recipes.pretrain.resolving import begin
 from bertsmith.recipes.pretrain.speed import PhaseTiming, StepCosts
 from bertsmith.reports.training import CURVES
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget
+from bertsmith.training.distribution import ALONE
 from bertsmith.training.peak import Peak
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import Costs
@@ -141,6 +144,25 @@ def test_the_size_is_the_largest_that_reads_enough_of_those_a_family_has(
         replicas=replicas,
     )  # fmt: skip
     assert choice.size == size
+
+
+def test_a_size_for_which_a_recipe_has_other_settings_is_not_chosen(
+    store: TokenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ELECTRA's base was trained at the rate, and with the sequences, of its small."""
+    monkeypatch.setattr(planning, "USEFUL_TIMES", 10**9)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    options = {"store": store.folder, "out": tmp_path / "run", "steps": 10**9}
+    chosen = {
+        recipe: begin(
+            RunFolder(tmp_path / "run"), PretrainConfig(**options, recipe=recipe), ALONE, dry=True
+        )
+        for recipe in ("electra", "quick")
+    }
+    assert {recipe: run.model for recipe, run in chosen.items()} == {
+        "electra": "small", "quick": "base",
+    }  # fmt: skip
+    assert chosen["electra"].settings == RECIPES["electra"]("small")
 
 
 def test_held_out_text_is_read_for_its_share_of_the_minutes(

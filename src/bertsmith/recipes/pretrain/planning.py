@@ -13,7 +13,7 @@ is read."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -93,13 +93,14 @@ def choose_size(
     network_of: Callable[[str], ModelConfig],
     device: torch.device,
     *,
+    sizes: Sequence[str] = SIZES,
     processes: int,
     replicas: int,
 ) -> SizeChoice:
-    """Choose the size for a new run; `network_of` returns the config of a size."""
+    """Choose among `sizes` for a new run; `network_of` returns the config of a size."""
     budget, settings, precision = run.budget, run.settings, run.precision
-    configs = {SIZES[0]: network_of(SIZES[0])}
-    for size in SIZES[1:]:
+    configs = {sizes[0]: network_of(sizes[0])}
+    for size in sizes[1:]:
         # not every family has all of them
         with suppress(ConfigError):
             configs[size] = network_of(size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -53,7 +53,7 @@ TRYING, MAX_TRIAL_SECONDS = 0.01, 1.0
 VERIFYING = 0.1
 """Share of the minutes after which no other file of the store is hashed."""
 RESULT = "result.json"
-# settings of a recipe are the same for all candidate sizes
+# a size is chosen among those for which a recipe has the settings of this one
 ANY_SIZE = "small"
 
 
@@ -102,7 +102,8 @@ def begin(
     verified = verify_for(run.budget, store, folder)
     check_parent(run, store)
     sized = config.store is None or config.model is not None or config.from_ is not None
-    run = with_measured_choices(run, folder, device, world.size, sized=sized, force=config.force)
+    sizes = () if sized else sizes_alike(config.recipe or "quick")
+    run = with_measured_choices(run, folder, device, world.size, sizes=sizes, force=config.force)
     if dry:
         folder.check_claim("pretrain", run)
         return run
@@ -165,24 +166,31 @@ def run_of_options(config: PretrainConfig, device: torch.device, processes: int 
     return resolve(config.store, model, budget, settings, parent, device, processes)
 
 
+def sizes_alike(recipe: str) -> tuple[str, ...]:
+    """Return the sizes, in growing order, for which a recipe has the same settings."""
+    usual = default_settings(recipe, ANY_SIZE)
+    return tuple(size for size in SIZES if default_settings(recipe, size) == usual)
+
+
 def with_measured_choices(
     run: PretrainRun,
     folder: RunFolder,
     device: torch.device,
     processes: int,
     *,
-    sized: bool,
+    sizes: Sequence[str],
     force: bool,
 ) -> PretrainRun:
-    """Return the run with what is measured when it begins: its threads, unless `sized` its size.
+    """Return the run with what is measured when it begins: its threads, and which of `sizes`.
 
-    Those that were chosen when the run in the folder began hold. Steps are tried, so the store has
-    to be verified; a network without room here is refused before it is tried, unless `force`.
+    Without sizes it has its own. What was chosen when the run in the folder began holds. Steps are
+    tried, so the store has to be verified; a network without room here is refused before it is
+    tried, unless `force`.
     """
     stored = folder.settings("pretrain")
     if stored is not None:
         # its threads are the stored ones already
-        return run if sized else replace(run, model=str(stored.get("model", run.model)))
+        return replace(run, model=str(stored.get("model", run.model))) if sizes else run
     store, settings, max_threads = TokenStore(run.store), run.settings, run.threads
     tokenizer = store.tokenizer()
     is_local = device.type == "cpu" and processes == 1 and max_threads > 1
@@ -203,14 +211,15 @@ def with_measured_choices(
             budget=run.budget,
         )
 
-    if not sized:
-        smallest = fastest(SIZES[0])
+    if sizes:
+        smallest = fastest(sizes[0])
         torch.set_num_threads(smallest.threads)
         choice = choose_size(
             run,
             store,
             lambda size: network_of(replace(run, model=size), tokenizer),
             device,
+            sizes=sizes,
             processes=processes,
             replicas=smallest.replicas,
         )
