@@ -345,6 +345,24 @@ def test_other_settings_are_refused(
     assert files(whole.folder / "model") == before
 
 
+def test_a_run_with_checkpoints_of_another_run_alone_begins_as_any_other(
+    store_folder: Path, tmp_path: Path
+) -> None:
+    """It took them for its own, and left out the starting weights that its recipe computes."""
+    network = replace(QUICK.network, initialisation="neighbours")
+    settings = replace(QUICK, network=network)
+    first = run(store_folder, tmp_path / "first", steps=2, settings=settings)
+    folder = tmp_path / "second"
+    shutil.copytree(first.folder, folder)
+    content = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    (folder / "run.json").write_text(json.dumps(content | {"id": "another"}), encoding="utf-8")
+    second = run(store_folder, folder, steps=2, settings=settings)
+    assert (
+        files(second.folder / "model")["model.safetensors"]
+        == (files(first.folder / "model")["model.safetensors"])
+    )
+
+
 def test_what_changes_no_result_may_change(
     whole: PretrainOutcome, store_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -347,6 +347,10 @@ class Checkpoints:
                 remedy="start again with another --out",
             )
 
+    def has_own(self) -> bool:
+        """Return whether there is a checkpoint of the run, even a damaged one."""
+        return any(not _is_foreign(path, self._run) for path in self._step_folders())
+
     def best(self, state: State) -> Checkpoint:
         """Return the checkpoint of the best step according to `state`; raises `RunFolderError`."""
         assert state.best_step is not None
@@ -447,6 +451,13 @@ def _read(folder: Path, run: str) -> Checkpoint:
     except ValueError as error:
         raise _Damaged(str(error)) from error
     return Checkpoint(state=state, weights=weights, optimiser=optimiser, memory=memory)
+
+
+def _is_foreign(folder: Path, run: str) -> bool:
+    """Return whether a checkpoint is known to belong to another run."""
+    with suppress(OSError, ValueError):
+        return read_manifest(folder / "manifest.json").run != run
+    return False
 
 
 def _load(folder: Path, kind: str, names: Iterable[str]) -> Mapping[str, Tensor]:

@@ -47,7 +47,7 @@ from bertsmith.recipes.pretrain.starting import (
 from bertsmith.recipes.resources import Findings
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.checkpoints import State
+from bertsmith.training.checkpoints import Checkpoints, State
 from bertsmith.training.distribution import ALONE, World, join_world
 from bertsmith.training.loop import Session, fit
 from bertsmith.training.replicas import gather_model, unshard
@@ -123,7 +123,9 @@ def run_training(
             run, opened.network, opened.batches.parts, folder.path, device, force=force,
             processes=world.local_size,
         )  # fmt: skip
-    resumes = world.broadcast(lambda: any(folder.checkpoints.glob("step-*")))
+    resumes = world.broadcast(
+        lambda: Checkpoints(folder.checkpoints, run=folder.identity).has_own()
+    )
     prepared = _prepare(opened, device, resumes=resumes)
     plan, costs = _broadcast_plan(world, lambda: _plan_time(prepared, folder, clock))
     if checks:
