@@ -26,7 +26,7 @@ from bertsmith.network.config import Positions
 from bertsmith.network.families.bert import BERT
 from bertsmith.network.families.family import usual
 from bertsmith.objectives.pretraining import PRETRAINING
-from bertsmith.recipes.pretrain import recipe, speed
+from bertsmith.recipes.pretrain import recipe, resolving, speed
 from bertsmith.recipes.pretrain.config import (
     NetworkConfig,
     PretrainConfig,
@@ -286,6 +286,25 @@ def test_a_stopped_run_goes_on_to_the_very_same_model(
     assert {name for name in ours if ours[name] != theirs[name]} <= {"README.md"}
 
 
+def test_a_run_is_resumed_with_the_options_that_its_folder_does_not_keep(
+    store_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As told it went on without TensorBoard, and on the first GPU wherever it had been."""
+
+    def stopped(*_: object, **__: object) -> State:
+        raise Interrupted("stopped after step 4")
+
+    monkeypatch.setattr(recipe, "fit", stopped)
+    for module in (recipe, resolving):
+        monkeypatch.setattr(module, "device_named", lambda name: torch.device("cpu"))
+    with pytest.raises(Interrupted) as told:
+        run(store_folder, tmp_path / "run", workers=0, tensorboard=True, device="cuda:1")
+    assert str(told.value) == (
+        "stopped after step 4, saved; to resume: "
+        f"bertsmith pretrain --out {tmp_path / 'run'} --device cuda:1 --workers 0 --tensorboard"
+    )
+
+
 def test_a_run_stopped_after_its_last_step_says_so_and_makes_the_model_later(
     whole: PretrainOutcome,
     store_folder: Path,
@@ -326,6 +345,24 @@ def test_a_run_that_has_ended_stays_as_it_is(
     assert files(folder / "model") == before
 
 
+def test_a_run_with_checkpoints_of_another_run_alone_begins_as_any_other(
+    store_folder: Path, tmp_path: Path
+) -> None:
+    """It took them for its own, and left out the starting weights that its recipe computes."""
+    network = replace(QUICK.network, initialisation="neighbours")
+    settings = replace(QUICK, network=network)
+    first = run(store_folder, tmp_path / "first", steps=2, settings=settings)
+    folder = tmp_path / "second"
+    shutil.copytree(first.folder, folder)
+    content = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    (folder / "run.json").write_text(json.dumps(content | {"id": "another"}), encoding="utf-8")
+    second = run(store_folder, folder, steps=2, settings=settings)
+    assert (
+        files(second.folder / "model")["model.safetensors"]
+        == (files(first.folder / "model")["model.safetensors"])
+    )
+
+
 @pytest.mark.parametrize(
     ("changes", "difference"),
     [
@@ -343,24 +380,6 @@ def test_other_settings_are_refused(
         run(store_folder, whole.folder, **changes)
     assert difference in str(refused.value)
     assert files(whole.folder / "model") == before
-
-
-def test_a_run_with_checkpoints_of_another_run_alone_begins_as_any_other(
-    store_folder: Path, tmp_path: Path
-) -> None:
-    """It took them for its own, and left out the starting weights that its recipe computes."""
-    network = replace(QUICK.network, initialisation="neighbours")
-    settings = replace(QUICK, network=network)
-    first = run(store_folder, tmp_path / "first", steps=2, settings=settings)
-    folder = tmp_path / "second"
-    shutil.copytree(first.folder, folder)
-    content = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    (folder / "run.json").write_text(json.dumps(content | {"id": "another"}), encoding="utf-8")
-    second = run(store_folder, folder, steps=2, settings=settings)
-    assert (
-        files(second.folder / "model")["model.safetensors"]
-        == (files(first.folder / "model")["model.safetensors"])
-    )
 
 
 def test_what_changes_no_result_may_change(

@@ -99,28 +99,26 @@ def pretrain(config: PretrainConfig, *, clock: Clock | None = None) -> PretrainO
         log = config.tensorboard and world.first
         with tensorboard_events(folder, out / "tensorboard") if log else nullcontext():
             return run_training(
-                run, TokenStore(run.store), folder, device, workers=config.workers,
-                force=config.force, world=world, clock=clock,
-            )  # fmt: skip
+                config, run, TokenStore(run.store), folder, device, world=world, clock=clock
+            )
 
 
 def run_training(
+    config: PretrainConfig,
     run: PretrainRun,
     store: TokenStore,
     folder: RunFolder,
     device: torch.device,
     *,
-    workers: int | None = None,
-    force: bool = False,
-    world: World = ALONE,
-    clock: Clock | None = None,
+    world: World,
+    clock: Clock,
 ) -> PretrainOutcome:
     """Train, evaluate on the held-out documents, save the model folder and the report."""
-    clock, opened = clock or Clock(), _open(run, store, folder)
+    opened, again = _open(run, store, folder), _command_to_resume(config, world)
     checks = world.first and not folder.checkpoints.exists()
     if checks:
         resources = check_resources(
-            run, opened.network, opened.batches.parts, folder.path, device, force=force,
+            run, opened.network, opened.batches.parts, folder.path, device, force=config.force,
             processes=world.local_size,
         )  # fmt: skip
     resumes = world.broadcast(
@@ -130,11 +128,14 @@ def run_training(
     plan, costs = _broadcast_plan(world, lambda: _plan_time(prepared, folder, clock))
     if checks:
         reserved_seconds = clock.elapsed + costs.total(plan.measurements)
-        _check(prepared, resources, reserved_seconds, processes=world.size, force=force)
+        _check(prepared, resources, reserved_seconds, processes=world.size, force=config.force)
     world.wait_for_first()
     timing = Timing(clock=clock, costs=costs)
-    state = _fit(prepared, plan, timing, workers=workers, world=world)
-    with _trained(folder, state, world):
+    try:
+        state = _fit(prepared, plan, timing, workers=config.workers, world=world)
+    except Interrupted as stopped:
+        raise Interrupted(f"{stopped}, saved; to resume: {again}") from None
+    with _trained(state, again):
         prepared = replace(prepared, model=gather_model(prepared.model, world))
         unshard(prepared.objective.own)
         figures = world.broadcast(lambda: _finish(prepared, state, clock, plan.evaluated_tokens))
@@ -197,42 +198,46 @@ def _check(
 def _fit(
     prepared: PreparedRun, plan: HeldOutPlan, timing: Timing, *, workers: int | None, world: World
 ) -> State:
-    """Train until the budget is spent; `Interrupted` says how to continue."""
-    run, folder = prepared.run, prepared.folder
+    """Train until the budget is spent."""
+    run = prepared.run
     measure = measure_held_out(
         prepared.objective, prepared.held_out, run.precision, plan.measured_tokens
     )
-    try:
-        return fit(
-            replace(fit_config(run, workers=workers), measurements=plan.measurements),
-            prepared.model,
-            prepared.objective,
-            prepared.batches,
-            enter=prepared.batches.enter,
-            measure=measure,
-            folder=folder,
-            session=Session(title="pre-training", world=world, timing=timing),
-        )
-    except Interrupted as stopped:
-        command = _command_to_resume(folder, world)
-        raise Interrupted(f"{stopped}, saved; to resume: {command}") from None
+    return fit(
+        replace(fit_config(run, workers=workers), measurements=plan.measurements),
+        prepared.model,
+        prepared.objective,
+        prepared.batches,
+        enter=prepared.batches.enter,
+        measure=measure,
+        folder=prepared.folder,
+        session=Session(title="pre-training", world=world, timing=timing),
+    )
 
 
-def _command_to_resume(folder: RunFolder, world: World) -> str:
+def _command_to_resume(config: PretrainConfig, world: World) -> str:
+    """Return the command that resumes a run, with the options that its folder does not keep."""
     program = "bertsmith" if world.size == 1 else "torchrun ... -m bertsmith"
-    return f"{program} pretrain --out {shell_word(folder.path)}"
+    options = {
+        # the folder has the type of the device, not which of several it was
+        f"--device {config.device}": config.device not in ("auto", "cpu", "cuda"),
+        f"--workers {config.workers}": config.workers is not None,
+        "--tensorboard": config.tensorboard,
+        "--shard": config.shard,
+    }
+    given = [option for option, is_given in options.items() if is_given]
+    return " ".join([program, "pretrain --out", shell_word(config.out), *given])
 
 
 @contextmanager
-def _trained(folder: RunFolder, state: State, world: World) -> Iterator[None]:
+def _trained(state: State, again: str) -> Iterator[None]:
     """Say, when what follows the last step is interrupted, how to get the model."""
     try:
         yield
     except KeyboardInterrupt:
         # no `Interrupted`, for which all ranks stop together
         raise KeyboardInterrupt(
-            f"stopped after step {state.step}, the last, which is saved; for the model: "
-            f"{_command_to_resume(folder, world)}"
+            f"stopped after step {state.step}, the last, which is saved; for the model: {again}"
         ) from None
 
 
