@@ -36,6 +36,7 @@ from parity.test_tokenizer_edits import (
     SECOND,
     SETTINGS,
     TEXTS,
+    TRUNCATION,
     VERSIONS,
     Change,
     Json,
@@ -71,6 +72,7 @@ NAMES = (
     "pad_token", "unk_token", "cls_token", "sep_token", "mask_token", "bos_token", "eos_token",
 )  # fmt: skip
 SLOW_FILES_BUT_MAP = without(COMPILED)
+LEFT = TRUNCATION | {"direction": "Left"}
 WORDS, BYTES = ("bert", "cased"), ("roberta", "modern")
 NAMELESS = all_of(GENERIC, NO_TABLE, without(MAP), unsaid(*NAMES))
 
@@ -267,6 +269,12 @@ STATEMENTS: dict[str, Statement] = {
     ),
     "the beginning cut off": Statement(
         settings(truncation_side="left"), "truncation_side is 'left'", kinds=WORDS
+    ),
+    "the beginning cut off in tokenizer.json": Statement(
+        compiled(truncation=LEFT), "truncates texts at their beginning", kinds=("bert", "modern")
+    ),
+    "the end cut off by settings": Statement(
+        all_of(compiled(truncation=LEFT), settings(truncation_side="right")), kinds=("cased",)
     ),
     "what changes no ids": Statement(
         settings(

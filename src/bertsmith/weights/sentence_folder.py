@@ -37,6 +37,7 @@ from bertsmith.core.printable import shell_word
 from bertsmith.network.config import EncoderConfig, VectorPooling
 from bertsmith.network.model import Model
 from bertsmith.network.pooling import ACTIVATIONS, AfterPooling, Dense, Truncation, UnitLength
+from bertsmith.tokens.folder.files import cuts_beginning
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.config_json import PROMPTS_FILE
 from bertsmith.weights.folder import CARD_FILE, check_file, save_model
@@ -568,7 +569,7 @@ def _static_limit(place: Path, folder: Path) -> int | None:
     longest = config.get("max_length") if isinstance(config, dict) else None
     if longest is not None and (type(longest) is not int or longest < 1):
         raise _refused(f"max_length is {str(longest)[:80]!r}", path, "it must be at least 1")
-    if isinstance(config, dict) and config.get("direction", "Right") not in ("Right", "right"):
+    if cuts_beginning(config):
         raise _refused("truncates texts at their beginning", path, "only their end can be cut off")
     return longest
 

@@ -432,6 +432,14 @@ def stated_longest(files: FolderFiles) -> int | None:
             where=files.path / SETTINGS_FILE,
             remedy="only the end of a long text can be cut off: set it to right",
         )
+    truncation = files.json(COMPILED_FILE).get("truncation")
+    # transformers takes its direction where the settings state no side
+    if "truncation_side" not in config and cuts_beginning(truncation):
+        raise ModelFolderError(
+            "truncates texts at their beginning",
+            where=files.path / COMPILED_FILE,
+            remedy="only their end can be cut off: set the direction in truncation to Right",
+        )
     stated = config.get("model_max_length", config.get("max_len"))
     # tokenizers without a limit have a number of thirty digits
     if type(stated) is not int or stated >= 2**31:
@@ -443,6 +451,12 @@ def stated_longest(files: FolderFiles) -> int | None:
             remedy=f"it must be at least {_LEAST_LENGTH}",
         )
     return stated
+
+
+def cuts_beginning(truncation: object) -> bool:
+    """Return whether the truncation of a tokenizer.json cuts off the beginning of a text."""
+    direction = truncation.get("direction", "Right") if isinstance(truncation, dict) else "Right"
+    return direction not in ("Right", "right")
 
 
 def _of_version_5(files: FolderFiles) -> bool:
