@@ -32,6 +32,8 @@ _IN_UTF8 = "set PYTHONIOENCODING=utf-8, or use --format jsonl, which escapes suc
 # longer words of a table are cut in a narrow terminal
 _MAX_WORD = 24
 _SURROGATES = re.compile("[\ud800-\udfff]")
+# an escape such as \\U000e0001 has ten characters
+_MAX_ESCAPE = 10
 
 
 def print_line(line: str, *, exact: bool = False) -> None:
@@ -43,12 +45,26 @@ def print_line(line: str, *, exact: bool = False) -> None:
     """
     terminal = sys.stdout.isatty()
     if not exact or terminal:
-        line = printable(line, len(line) + 1)
+        line = _shown(line)
     encoding = sys.stdout.encoding or "utf-8"
     if exact and not terminal:
         _check_encodable(line, encoding)
     with _written():
         sys.stdout.write(line.encode(encoding, "replace").decode(encoding) + "\n")
+
+
+def prints_exactly(line: str) -> bool:
+    """Return whether `print_line` writes a line as it is, letter by letter."""
+    try:
+        line.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return _shown(line) == line
+
+
+def _shown(line: str) -> str:
+    """Return a line of any length as it can be printed."""
+    return printable(line, _MAX_ESCAPE * len(line))
 
 
 def _check_encodable(line: str, encoding: str) -> None:
