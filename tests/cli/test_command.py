@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import math
+import os
+import threading
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -248,6 +251,30 @@ def test_a_printed_config_makes_the_same_config(
     assert yaml.safe_load(printed)["out"] == str(expected.out)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
+def test_a_printed_config_holds_any_text_in_any_encoding(
+    encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Letters that a terminal lacks were question marks, and invisible ones escapes of ours."""
+    line = [
+        "rye",
+        "--out",
+        "\udcff",
+        "--from",
+        "日本 ä",
+        "--grain-name",
+        "a\u200bb\u2028c\x07\u202e",
+    ]
+    output = io.TextIOWrapper(io.BytesIO(), encoding, write_through=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", output)
+        with pytest.raises(SystemExit):
+            read([*line, "--print-config"])
+    printed = output.buffer.getvalue().decode(encoding)
+    (tmp_path / "printed.yaml").write_text(printed, "utf-8")
+    assert read(f"--config {tmp_path / 'printed.yaml'}") == read(line)
+
+
 def test_a_template_is_printed_without_what_is_required(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         read("--batch-size 9 --print-config")
@@ -326,6 +353,22 @@ def test_a_mistake_that_is_typed_is_not_blamed_on_the_file(tmp_path: Path) -> No
     assert said == "--batch-size is 0; it must be at least 1"
 
 
+def test_a_mistake_in_a_pipe_names_its_line_and_waits_for_no_second_writer(tmp_path: Path) -> None:
+    """The error had the file read again, which of a pipe with a name waited for ever."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("size: large\nbatch-size: 0\n",))
+    writer.start()
+    said = complaint(f"rye --out loaf --config {pipe}")
+    writer.join()
+    assert said == f"{pipe}:2: --batch-size is 0; it must be at least 1"
+
+
+def test_an_empty_name_of_a_file_of_options_is_refused() -> None:
+    """As of a variable of the shell that is unset: it was the working folder, "a folder"."""
+    assert complaint(["rye", "--out", "x", "--config", ""]) == "--config is empty; name a file"
+
+
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b"name = 'caf\xe9'\n")
     (tmp_path / "large.yaml").write_bytes(b"#" * (2**20 + 1))
@@ -348,6 +391,7 @@ NO_VALUE = "--out has no value; give one, after = if it begins with a dash"
         ("rye --from Ann --out -x", NO_VALUE),
         ("rye --out loaf --no-dry-run=no",
          "--no-dry-run takes no value; see: bertsmith bake --help"),
+        ("rye --out loaf --help=all", "--help takes no value; see: bertsmith bake --help"),
         ("rye --out loaf --siz small", "there is no option --siz; did you mean --size?"),
         ("rye --out loaf --dry-run=yes", "--dry-run takes no value; see: bertsmith bake --help"),
         ("rye --out loaf --batch-size many", "--batch-size is 'many'; it must be a whole number"),

@@ -25,7 +25,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from bertsmith.cli.config_files import config_lines, locate, parse_yaml, read_config
+from bertsmith.cli.config_files import OptionsFile, config_lines, parse_yaml
 from bertsmith.core.config import POSITIONAL, Config, described_type, typed_value
 from bertsmith.core.errors import ConfigError, UserError
 from bertsmith.core.options import (
@@ -151,7 +151,7 @@ def read_arguments(name: str, command: Command, arguments: Sequence[str]) -> Con
             config = configured(command.config, parsed.values, defaults=command.defaults)
         except ConfigError as error:
             raise (
-                error if parsed.file is None else locate(error, parsed.file, parsed.typed)
+                error if parsed.file is None else parsed.file.locate(error, parsed.typed)
             ) from None
         data = config.to_dict()
     if not parsed.print_config:
@@ -170,7 +170,7 @@ class _ParsedArguments:
     """Values by the names of options."""
     typed: Collection[str]
     """Options that stand among the arguments."""
-    file: Path | None
+    file: OptionsFile | None
     print_config: bool
 
 
@@ -191,15 +191,20 @@ def _parse_arguments(name: str, command: Command, arguments: Sequence[str]) -> _
             if os.path.lexists(flag):
                 remedy = f"if the file of this name is meant: {shell_word(flag)}"
                 raise ConfigError(f"there is no option {flag}", remedy=remedy)
+            if flag.startswith("--help="):
+                raise ConfigError("--help takes no value", remedy=f"see: bertsmith {name} --help")
             known = {action: f"--{action}" for action in (*actions, "help")}
             raise unknown_option(flag.partition("=")[0], known)
     texts = vars(result)
-    file, print_config = texts.pop(_CONFIG, None), texts.pop(_PRINT_CONFIG, False)
+    named, print_config = texts.pop(_CONFIG, None), texts.pop(_PRINT_CONFIG, False)
     texts = _positional_values(name, options, [*positional, *arguments[end + 1 :]]) | texts
     values = {option: _parse_texts(text, options[option]) for option, text in texts.items()}
-    if file is not None:
-        file = Path(file)
-        values = read_config(file, command.config) | values
+    file = None
+    if named is not None:
+        if not named.strip():
+            raise ConfigError(f"--{_CONFIG} is empty", remedy="name a file")
+        file = OptionsFile.read(Path(named), command.config)
+        values = {**file.values, **values}
     return _ParsedArguments(values=values, typed=texts.keys(), file=file, print_config=print_config)
 
 

@@ -12,54 +12,59 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.files import RepeatedName, json_problem, parse_json, unreadable
 from bertsmith.core.options import Option, flat, groups_of, nested_values
+from bertsmith.core.output import prints_exactly
 
 _MAX_BYTES = 2**20
 _REMEDY = "write YAML (epochs: 2), or TOML in a .toml file, JSON in a .json file"
 
 
-def read_config(file: Path, config: type[Config]) -> dict[str, Any]:
-    """Return the values of a file by the names of options; raises `ConfigError` with its line."""
-    text = _text(file)
-    values = _parsed(text, file)
-    if not isinstance(values, dict):
-        raise ConfigError("contains no options by name", where=file, remedy=_REMEDY)
-    try:
-        result = flat(values, groups_of(config))
-    except ConfigError as error:
-        raise ConfigError(error.problem, where=file, remedy=error.remedy) from error
-    for name, value in result.items():
+@dataclass(frozen=True, kw_only=True)
+class OptionsFile:
+    """A file of options that was read once, as a pipe can be."""
+
+    path: Path
+    text: str
+    values: Mapping[str, Any]
+    """Values by the names of options."""
+
+    @classmethod
+    def read(cls, path: Path, config: type[Config]) -> Self:
+        """Return a file of options of a config; raises `ConfigError` with its line."""
+        text = _text(path)
+        values = _parsed(text, path)
+        if not isinstance(values, dict):
+            raise ConfigError("contains no options by name", where=path, remedy=_REMEDY)
         try:
-            nested_values(config, {name: value}, spelled=lambda option: option.name)
+            result = cls(path=path, text=text, values=flat(values, groups_of(config)))
         except ConfigError as error:
-            raise _with_location(error, file, text, name) from error
-    return result
+            raise ConfigError(error.problem, where=path, remedy=error.remedy) from error
+        for name, value in result.values.items():
+            try:
+                nested_values(config, {name: value}, spelled=lambda option: option.name)
+            except ConfigError as error:
+                raise result._located(error, name) from error
+        return result
 
+    def locate(self, error: ConfigError, typed: Collection[str]) -> ConfigError:
+        """Return an error about an option that stands here, and was not typed, with its line."""
+        named = re.match(r"--([\w.-]+)", error.problem)
+        if error.where is not None or named is None or named[1] in typed:
+            return error
+        return error if _line_of(named[1], self.text) is None else self._located(error, named[1])
 
-def _with_location(error: ConfigError, file: Path, text: str, name: str) -> ConfigError:
-    """Return an error with the file and the line of an option."""
-    line = _line_of(name, text)
-    return ConfigError(error.problem, where=file, line=line, remedy=error.remedy)
-
-
-def locate(error: ConfigError, file: Path, typed: Collection[str]) -> ConfigError:
-    """Return an error about an option that stands in a file, and was not typed, with its line."""
-    if error.where is not None:
-        return error
-    named = re.match(r"--([\w.-]+)", error.problem)
-    if named is None or named[1] in typed:
-        return error
-    text = _text(file)
-    return (
-        error if _line_of(named[1], text) is None else _with_location(error, file, text, named[1])
-    )
+    def _located(self, error: ConfigError, name: str) -> ConfigError:
+        """Return an error with the file and the line of an option."""
+        line = _line_of(name, self.text)
+        return ConfigError(error.problem, where=self.path, line=line, remedy=error.remedy)
 
 
 def _line_of(name: str, text: str) -> int | None:
@@ -183,7 +188,10 @@ def _add_types(reader: Any) -> None:  # noqa: ANN401
 
 
 def config_lines(missing: Sequence[Option], values: Mapping[str, Any]) -> str:
-    """Return values by options as YAML that `read_config` reads; those missing in comments."""
+    """Return values by options as YAML that `OptionsFile` reads; those missing in comments.
+
+    Letters that standard output would show as something else are escaped.
+    """
     import yaml
 
     class Dumper(yaml.SafeDumper):  # type: ignore[misc]
@@ -204,5 +212,8 @@ def config_lines(missing: Sequence[Option], values: Mapping[str, Any]) -> str:
             level = level.setdefault(group, {})
         level[last] = value
     absent = [f"# {option.name}: (required)" for option in missing]
-    written = yaml.dump(nested, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
-    return "\n".join([*absent, written.removesuffix("\n")])
+    write = partial(yaml.dump, nested, Dumper=Dumper, sort_keys=False, width=100)
+    written = write(allow_unicode=True).removesuffix("\n")
+    if not all(map(prints_exactly, written.split("\n"))):
+        written = write(allow_unicode=False).removesuffix("\n")
+    return "\n".join([*absent, written])
