@@ -12,6 +12,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -589,6 +590,31 @@ def test_numbers_beyond_all_use_are_refused(tmp_path: Path) -> None:
     for minutes in (0, float("inf")):
         with pytest.raises(ConfigError, match=f"{minutes}.*; it must be above 0, and finite"):
             bertsmith.pretrain(store, out=out, minutes=minutes)
+
+
+def test_numbers_of_thousands_of_digits_are_refused_too(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    """Python refuses to write them, and that was the error."""
+    for huge in (10**5000, -(10**5000), Fraction(10**5000, 3)):
+        with pytest.raises(ConfigError, match=r"steps is "):
+            bertsmith.pretrain(tmp_path, out=tmp_path, steps=huge)
+    with pytest.raises(ConfigError, match=r"minutes is beyond all use"):
+        bertsmith.pretrain(tmp_path, out=tmp_path, minutes=Fraction(10**5000, 3))
+    with pytest.raises(ConfigError, match=r"out is of type list; it must be a path"):
+        bertsmith.pretrain(tmp_path, out=[[10**5000]])  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="threads is beyond all use"):
+        bertsmith.load(folders["class"], threads=10**5000)
+    model, filling = bertsmith.load(folders["class"]), bertsmith.load(folders["pretrained"])
+    asked: list[Callable[[], Any]] = [
+        lambda: model.predict(["word1"], top=10**5000),
+        lambda: model.embed(["word1"], max_length=10**5000),
+        lambda: filling.fill_mask("[MASK]", top=10**5000),
+        lambda: filling.write(samples=10**5000),
+    ]
+    for ask in asked:
+        with pytest.raises(ConfigError, match=r"(top|max_length|samples) is beyond all use"):
+            ask()
 
 
 def test_arguments_of_wrong_types_end_in_our_errors(tmp_path: Path) -> None:

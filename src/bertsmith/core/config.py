@@ -149,15 +149,23 @@ def typed_value(value: Any, hint: Any, key: str, where: str | Path | None) -> An
     elif isinstance(hint, type):
         result = _typed_scalar(value, hint)
     if result is _UNFIT:
-        shown = repr(value)
-        # tables and arrays are drawn in several lines
-        problem = f"of type {type(value).__name__}" if "\n" in shown else printable(shown, _SHOWN)
         raise ConfigError(
-            f"{key} is {problem}",
+            f"{key} is {_described(value)}",
             where=where,
             remedy=f"it must be {described_type(hint)}",
         )
     return result
+
+
+def _described(value: object) -> str:
+    """Return a value as a message shows it, or its type where it cannot be shown on a line."""
+    try:
+        shown = repr(value)
+    except Exception:
+        # a number of thousands of digits, or an object of a library that fails
+        shown = "\n"
+    # tables and arrays are drawn in several lines
+    return f"of type {type(value).__name__}" if "\n" in shown else printable(shown, _SHOWN)
 
 
 def _typed_option(

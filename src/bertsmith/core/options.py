@@ -20,7 +20,7 @@ import textwrap
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
-from numbers import Integral, Real
+from numbers import Integral, Rational, Real
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -283,24 +283,31 @@ def nested_values(
             names = {key: spelled(option) for key, option in options.items()}
             raise unknown_option(spelled(none), names)
         texts = value if isinstance(value, list | tuple) else (value,)
-        if any("\0" in str(text) for text in texts):
+        if any("\0" in str(text) for text in texts if isinstance(text, str | Path)):
             raise ConfigError(f"{spelled(option)} holds a zero byte", remedy="leave it out")
         if option.positional and option.hint is str and not str(value).strip():
             # as a path it would be the working folder
             remedy = "name it; a variable of the shell may be unset"
             raise ConfigError(f"{spelled(option)} is empty", remedy=remedy)
+        check_size(spelled(option), value)
         if any(isinstance(text, Real) and _is_nan(text) for text in texts):
             raise ConfigError(f"{spelled(option)} is not a number", remedy="give a number")
-        if any(isinstance(text, Integral) and abs(int(text)) >= _BEYOND_USE for text in texts):
-            raise ConfigError(
-                f"{spelled(option)} is beyond all use", remedy="it must be below 10^18"
-            )
         level = data
         for group in option.path[:-1]:
             level = level.setdefault(group, {})
         meant = value if option.positional else _with_digits(value, option.hint)
         level[option.path[-1]] = typed_value(meant, option.hint, spelled(option), None)
     return data
+
+
+def check_size(shown: str, value: object) -> None:
+    """Raise `ConfigError` for a whole number or fraction that overflows, also in a list.
+
+    `shown` is what the message calls it. Python itself refuses to write the largest ones.
+    """
+    numbers = value if isinstance(value, list | tuple) else (value,)
+    if any(isinstance(item, Rational) and abs(math.trunc(item)) >= _BEYOND_USE for item in numbers):
+        raise ConfigError(f"{shown} is beyond all use", remedy="it must be below 10^18")
 
 
 def _with_digits(value: Any, hint: Any) -> Any:  # noqa: ANN401

@@ -41,9 +41,10 @@ from numpy.typing import NDArray
 
 from bertsmith.core.config import typed_value
 from bertsmith.core.errors import ConfigError, ModelFolderError, UserError
+from bertsmith.core.files import json_problem
 from bertsmith.core.keywords import in_python, python_terms
 from bertsmith.core.log import reworded
-from bertsmith.core.options import configured
+from bertsmith.core.options import check_size, configured
 from bertsmith.core.printable import counted
 from bertsmith.engine.config import EngineConfig, FeatureConfig, FillingConfig, WritingConfig
 from bertsmith.engine.devices import device_named
@@ -97,6 +98,8 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
             problem = f"{function.__name__}: {error}"
             raise ConfigError(problem, remedy=f"it takes {names}") from error
         for name, value in bound.arguments.items():
+            for key, item in value.items() if name == "options" else [(name, value)]:
+                check_size(key, item)
             if Path in get_args(hints.get(name)) and "\0" in str(value):
                 raise ConfigError(f"{name} holds a zero byte", remedy="leave it out")
             if hints.get(name, Any) is not Any:
@@ -524,8 +527,9 @@ def _line(row: object, number: int, remedy: str) -> bytes:
     try:
         # lone surrogates are read from escapes alone
         return json.dumps(dict(row), default=_plain).encode() + b"\n"
-    except (TypeError, ValueError) as error:
-        problem = f"example {number} cannot be written as JSON: {error}"
+    except (TypeError, ValueError, RecursionError) as error:
+        why = error if isinstance(error, TypeError) else json_problem(error)
+        problem = f"example {number} cannot be written as JSON: {why}"
         raise ConfigError(problem, remedy="give strings, numbers and lists of these") from error
 
 
