@@ -152,13 +152,12 @@ def test_a_size_for_which_a_recipe_has_other_settings_is_not_chosen(
     """ELECTRA's base was trained at the rate, and with the sequences, of its small."""
     monkeypatch.setattr(planning, "USEFUL_TIMES", 10**9)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    options = {"store": store.folder, "out": tmp_path / "run", "steps": 10**9}
-    chosen = {
-        recipe: begin(
-            RunFolder(tmp_path / "run"), PretrainConfig(**options, recipe=recipe), ALONE, dry=True
+    chosen = {}
+    for recipe in ("electra", "quick"):
+        config = PretrainConfig(
+            store=store.folder, out=tmp_path / "run", steps=10**9, recipe=recipe
         )
-        for recipe in ("electra", "quick")
-    }
+        chosen[recipe] = begin(RunFolder(config.out), config, ALONE, dry=True)
     assert {recipe: run.model for recipe, run in chosen.items()} == {
         "electra": "small", "quick": "base",
     }  # fmt: skip
