@@ -139,6 +139,24 @@ def test_constants_that_were_trained_elsewhere_are_learned_now(
     assert f"{SEGMENTS} was trained" in capsys.readouterr().err
 
 
+def test_zeros_that_were_trained_a_little_and_saved_in_bfloat16_are_learned_now(
+    tmp_path: Path, config: ModelConfig, make: Callable[[ModelConfig], Model], tokenizer: Tokenizer
+) -> None:
+    encoder = dataclasses.replace(config.encoder, positions="none", segments=0)
+    folder, again = tmp_path / "model", tmp_path / "again"
+    save_model(folder, make(dataclasses.replace(config, encoder=encoder)), tokenizer)
+    theirs = AutoModel.from_pretrained(folder)
+    for table in (theirs.embeddings.position_embeddings, theirs.embeddings.token_type_embeddings):
+        table.weight.data += torch.linspace(-3e-3, 3e-3, table.weight.numel()).view_as(table.weight)
+    theirs.bfloat16().save_pretrained(again)
+    tokenizer.save(again)
+    ids = torch.tensor([[2, 7, 9, 3]])
+    with torch.no_grad():
+        expected = theirs.float().eval()(ids).last_hidden_state[0]
+        found = load_model(again)[0].encoder(pack([ids[0].numpy()], [0 * ids[0].numpy()])).last
+    close_to_transformers(found, expected)
+
+
 def test_a_store_or_a_run_in_place_of_a_model_is_named(tmp_path: Path, saved: Path) -> None:
     store, run = tmp_path / "store", tmp_path / "run"
     store.mkdir()

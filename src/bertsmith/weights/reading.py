@@ -33,7 +33,7 @@ from bertsmith.weights.formats.format import POSITIONS, SEGMENTS, Part, Row
 from bertsmith.weights.tensors import StoredTensor, Weights
 from bertsmith.weights.wrappers import adapter_in, unwrapped
 
-# how far a constant may have moved by being stored
+# how far a sinusoid may have moved by being stored
 _ROUNDING = {"F32": 1e-6, "F64": 1e-6, "F16": 1e-3, "BF16": 4e-3}
 
 _MAX_TENSORS = 20_000
@@ -275,10 +275,11 @@ class ModelFiles:
                     self._refuse(f"lacks the tensor {hub} of {rows:,} positions")
                 continue
             table = self._weights.read(self._stored[hub])
-            constant = torch.zeros_like(table)
+            # zeros are stored as they are
+            constant, rounding = torch.zeros_like(table), 0.0
             if ours == POSITIONS and encoder.positions == "sinusoidal":
                 constant = sinusoidal_table(*table.shape)
-            rounding = _ROUNDING[self._weights.entries[self._stored[hub]].kind]
+                rounding = _ROUNDING[self._weights.entries[self._stored[hub]].kind]
             if (table - constant).abs().max() > rounding:
                 if self._report:
                     say(f"{self._weights.path}: {hub} was trained; it is loaded as learned")
