@@ -474,6 +474,12 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: write(f / "modules.json", [TRANSFORMER | {"path": "/etc"}]),
         "a module's path is '/etc'",
     ),
+    "two modules of a name": (
+        lambda f: (f / "modules.json").write_text(
+            (f / "modules.json").read_text("utf-8").replace('"name": "3"', '"name": "2"'), "utf-8"
+        ),
+        "two modules have the name '2'; give each one of its own",
+    ),
     "no pooling": (
         lambda f: write(f / "modules.json", [TRANSFORMER]),
         "its modules are Transformer;",

@@ -21,6 +21,7 @@ A module that we do not know is refused by its name; nothing that a file names i
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,10 +124,9 @@ def read_sentence_folder(
         return None
     if is_static(folder):
         raise _refused("is of a static model, which has no layers", path, "only embed opens it")
-    modules = [
-        _module(item, path)
-        for item in read_json(path, ModelFolderError, kind=list, largest=_MAX_FILE_BYTES)
-    ]
+    entries = read_json(path, ModelFolderError, kind=list, largest=_MAX_FILE_BYTES)
+    modules = [_module(entry, path) for entry in entries]
+    _check_names(entries, path)
     kinds = [kind for kind, _ in modules]
     if modules == [("Transformer", "")] and _is_cross_encoder(folder):
         return None
@@ -191,6 +191,15 @@ def _module(entry: Any, path: Path) -> tuple[str, str]:  # noqa: ANN401
     if place != "" and not (isinstance(place, str) and _PLACE.fullmatch(place)):
         raise _refused(f"a module's path is {str(place)[:80]!r}", path, "it must be a plain name")
     return known[2], place
+
+
+def _check_names(entries: list[dict[str, Any]], path: Path) -> None:
+    """Raise `ModelFolderError` if two modules have one name: the library keeps the last of them."""
+    stated = Counter(str(entry["name"]) for entry in entries if "name" in entry)
+    for name, times in stated.items():
+        if times > 1:
+            problem = f"two modules have the name {name[:80]!r}"
+            raise _refused(problem, path, "give each one of its own")
 
 
 def _pooling(path: Path, folder: Path) -> tuple[tuple[VectorPooling, ...], int]:
@@ -549,6 +558,7 @@ def _static_modules(folder: Path) -> tuple[Path, list[AfterPooling]]:
     if not plain:
         raise _refused(f"a module's path is {str(place)[:80]!r}", path, "it must be a plain name")
     kinds = [_module(item, path) for item in rest]
+    _check_names([first, *rest], path)
     if not {kind for kind, _ in kinds} <= {"Normalize"}:
         names = ", ".join(kind for kind, _ in kinds)
         raise _refused(
