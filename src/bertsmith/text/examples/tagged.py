@@ -78,13 +78,15 @@ def is_entity_tag(tag: str) -> bool:
 def may_be_tagged(words: Sequence[str], tags: Sequence[str], sizes: Sequence[int]) -> bool:
     """Return whether cells may be words and their tags, in sentences of these sizes.
 
-    Only types of entities have spaces, tags recur, and most sentences have several words.
+    Only types of entities have spaces, tags recur, and most sentences have several words, which
+    are not all the same, as the second column of TREC's judgements of passages is.
     """
     spaced = any(" " in word for word in words) or not all(
         " " not in tag or is_entity_tag(tag) for tag in tags
     )
     several = sum(size > 1 for size in sizes)
-    return not spaced and 2 * len(set(tags)) <= len(words) and 2 * several >= len(sizes)
+    differ = len(set(words)) > 1
+    return differ and not spaced and 2 * len(set(tags)) <= len(words) and 2 * several >= len(sizes)
 
 
 def parted(tag: str) -> tuple[str, str]:
