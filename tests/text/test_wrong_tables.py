@@ -99,6 +99,41 @@ def test_excels_first_line_states_the_separator(tmp_path: Path, stated: str, bet
     assert found[0].line == 3
 
 
+def test_semicolons_between_several_labels(tmp_path: Path) -> None:
+    """Each set of labels was a class, ``a;b`` and ``b;a`` two of them."""
+    path = tmp_path / "a.csv"
+    cells = ["a;b", "b", "c; a", ""] * 5
+    path.write_bytes(table("text,labels", cells))
+    found = recognise(path)
+    assert (found.task, found.reason) == (
+        "multi-label", "'labels' holds labels with semicolons between them"
+    )  # fmt: skip
+    separator = label_separator(path, Columns())
+    assert separator == ";"
+    columns = Columns(label_separator=separator)
+    rows = list(read_examples(path, columns, need_label=True, kind="classes"))
+    assert [row.labels for row in rows[:4]] == [("a", "b"), ("b",), ("c", "a"), ()]
+    path.write_bytes(table("text,label", cells))
+    with pytest.raises(ExampleError, match=r"'a;b', several labels or one with a semicolon in it"):
+        recognise(path)
+    # commas are in the names that semicolons separate
+    path.write_bytes(table("text,labels", ['"a, x;b"', "b", '"c;a, x"', "c"] * 5))
+    assert label_separator(path, Columns()) == ";"
+    # one in a name of its own is part of it
+    path.write_bytes(table("text,label", ["R&amp;D", "sales"] * 10))
+    assert recognise(path).task == "classify"
+    assert label_separator(path, Columns()) == "|"
+
+
+def test_judgements_of_passages_are_no_words_with_tags(tmp_path: Path) -> None:
+    """A tagger was to learn the zeros of the second column."""
+    path = tmp_path / "qrels.tsv"
+    rows = [f"q{n // 4}\t0\td{n}\t{int(n % 4 == 0)}" for n in range(24)]
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    with pytest.raises(ExampleError, match="no column is given for the text"):
+        recognise(path)
+
+
 def test_numbered_labels_between_commas(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_bytes(table("text\tlabels", ["13,12", "18", "12", "18,13"] * 5, "\t"))

@@ -335,7 +335,7 @@ def _check_no_numbers(train: Path, data: LabelledData[Any]) -> None:
 def _check_not_several(train: Path, data: LabelledData[Any]) -> None:
     """Raise `ExampleError` for labels taken for classes by the first rows that are several each."""
     known = set(data.labels)
-    for sign, label in product("|,", data.labels):
+    for sign, label in product("|,;", data.labels):
         parts = [part.strip() for part in label.split(sign)]
         if len(parts) > 1 and known.issuperset(parts):
             raise ExampleError(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import Literal, TypeVar
 
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
@@ -244,8 +245,8 @@ def _by_labels(
         remedy = "export it as JSON, or write them to a .jsonl as lists, for --task tag"
         raise file.fault(f"{name} holds lists of entities in cells", remedy=remedy)
     _check_signs(file, name, values)
-    if _holds_several(file, name, values):
-        return "multi-label", f"{name} holds labels with commas between them"
+    if signs := _holds_several(file, name, values):
+        return "multi-label", f"{name} holds labels with {signs} between them"
     if fractions := _fractions(file, name, values):
         return "regression", fractions
     classes = {_or_none(class_of, value) for value in values} - {None}
@@ -348,24 +349,32 @@ def _check_signs(file: TextFile, name: str, values: Sequence[object]) -> None:
         raise file.fault(what, remedy=remedy)
 
 
-def _holds_several(file: TextFile, name: str, values: Sequence[object]) -> bool:
-    """Return whether cells hold several labels separated by commas; raise if uncertain."""
+def _holds_several(file: TextFile, name: str, values: Sequence[object]) -> str | None:
+    """Return what separates several labels in cells, commas or semicolons; raise if uncertain."""
     cells = [value for value in values if isinstance(value, str) and "," in value]
-    shared, plural = shared_parts(values), name.strip("'").casefold() in _PLURALS
-    if cells and all(map(_COMMA.fullmatch, cells)) and not (plural and (shared or 0.0) >= _SHARED):
+    shares = _shares(values)
+    sign, plural = max(shares, key=shares.__getitem__), name.strip("'").casefold() in _PLURALS
+    clear = plural and shares[sign] >= _SHARED
+    if cells and all(map(_COMMA.fullmatch, cells)) and not clear:
         problem = f"{name} holds {cells[0]!r}, a number with a decimal comma or several labels"
         remedy = (
             "pass --task regression, or --task multi-label --label-separator , or --task classify"
         )
         raise file.fault(problem, remedy=remedy)
-    if shared is None or (shared < _SHARED and not plural):
-        return False
-    if shared < _SHARED or not plural:
-        cell = next(value for value in values if isinstance(value, str) and "," in value)
-        problem = f"{name} holds {cell[:40]!r}, several labels or one with a comma in it"
-        remedy = "pass --task multi-label --label-separator , or --task classify"
-        raise file.fault(problem, remedy=remedy)
-    return True
+    called = {",": "comma", ";": "semicolon"}[sign]
+    if clear:
+        return f"{called}s"
+    if shares[sign] < _SHARED and not (plural and cells):
+        return None
+    cell = next(value for value in values if isinstance(value, str) and sign in value)
+    problem = f"{name} holds {cell[:40]!r}, several labels or one with a {called} in it"
+    remedy = f"pass --task multi-label --label-separator {quote(sign)} or --task classify"
+    raise file.fault(problem, remedy=remedy)
+
+
+def _shares(values: Sequence[object]) -> dict[Literal[",", ";"], float]:
+    """Return for each sign that may separate labels the share of the parts that recur."""
+    return {",": shared_parts(values, ",") or 0.0, ";": shared_parts(values, ";") or 0.0}
 
 
 def label_separator(path: Path, columns: Columns) -> Literal["|", ",", ";"]:
@@ -384,13 +393,17 @@ def label_separator(path: Path, columns: Columns) -> Literal["|", ",", ";"]:
     values = [row[places.label] for row in rows]
     cells = [value for value in values if isinstance(value, str) and "," in value]
     lists = any(isinstance(value, str) and value.lstrip().startswith("[") for value in values)
-    if not cells or lists or any(isinstance(value, str) and "|" in value for value in values):
+    if lists or any(isinstance(value, str) and "|" in value for value in values):
         return "|"
-    if (shared_parts(values) or 0.0) < _SHARED:
+    shares = _shares(values)
+    sign = max(shares, key=shares.__getitem__)
+    if shares[sign] < _SHARED and not cells:
+        return "|"
+    if shares[sign] < _SHARED:
         problem = f"a label is {cells[0][:40]!r}, several labels or one with a comma in it"
         remedy = "state the separator of labels: --label-separator , or '|'"
         raise file.fault(problem, remedy=remedy)
-    return ","
+    return sign
 
 
 def _or_none(parse: Callable[[object], Parsed | None], value: object) -> Parsed | None:

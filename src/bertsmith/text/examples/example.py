@@ -219,14 +219,14 @@ def _with_point(written: str) -> str:
     return point
 
 
-def shared_parts(values: Iterable[object]) -> float | None:
-    """Return the share of the parts between commas that recur in other values.
+def shared_parts(values: Iterable[object], sign: str = ",") -> float | None:
+    """Return the share of the parts between commas, or another sign, that recur in other values.
 
     The labels of ``a,b`` and ``c,a`` and ``b`` recur; of names such as ``Paris, France`` few parts
-    do. None if no value has a comma.
+    do. None if no value has the sign.
     """
     strings = {value.strip() for value in values if isinstance(value, str)}
-    cells = {value: {part.strip() for part in value.split(",")} for value in strings}
+    cells = {value: {part.strip() for part in value.split(sign)} for value in strings}
     counts = Counter(part for parts in cells.values() for part in parts)
     parts = {part for split in cells.values() if len(split) > 1 for part in split}
     return sum(counts[part] > 1 for part in parts) / len(parts) if parts else None
