@@ -30,11 +30,13 @@ from bertsmith.recipes.distil.config import (
     StudentConfig,
 )
 from bertsmith.recipes.distil.recipe import distil
+from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.pretrain import published as recipes
 from bertsmith.recipes.pretrain.config import PretrainSettings
 from bertsmith.recipes.pretrain.recipe import PretrainOutcome
 from bertsmith.store.preparing import prepare_store
 from bertsmith.store.store import TokenStore
+from bertsmith.tasks.config import Reading
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import OptimiserConfig
 from bertsmith.training.run_folder import RunFolder
@@ -317,6 +319,23 @@ REFUSED: dict[str, tuple[Callable[[Path, dict[str, Any]], dict[str, Any]], str]]
         lambda path, options: {"student": StudentConfig(student="2/12")},
         "the student is 12 wide, the teacher 24",
     ),
+    "rate of labelled examples": (
+        lambda path, options: {"settings": FinetuneSettings(learning_rate=1e-4)},
+        "--learning-rate is for labelled examples, and ",
+    ),
+    "length of labelled examples": (
+        lambda path, options: {"settings": FinetuneSettings(max_length=16)},
+        "store is a store; give --general.max-length",
+    ),
+    "epochs": (
+        lambda path, options: {"settings": FinetuneSettings(epochs=2)},
+        "--epochs is for labelled examples, and ",
+    ),
+    "columns": (
+        lambda path, options: {"settings": FinetuneSettings(reading=Reading(on_bad="skip"))},
+        "--on-bad is for labelled examples, and ",
+    ),
+    "seeds": (lambda path, options: {"seeds": 2}, "--seeds is for labelled examples, and "),
 }  # fmt: skip
 
 

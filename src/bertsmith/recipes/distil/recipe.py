@@ -12,7 +12,9 @@ from pathlib import Path
 import torch
 
 from bertsmith.core.clock import Clock
+from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, ExampleError, OutOfMemory
+from bertsmith.core.options import options_of
 from bertsmith.hub.models import model_folder
 from bertsmith.recipes.distil.config import DistilConfig, GeneralSettings
 from bertsmith.recipes.distil.general import distil_general
@@ -78,6 +80,7 @@ def _check_options(config: DistilConfig, *, is_store: bool) -> None:
                     f"--{name} is for labelled examples, and {config.data} is a store",
                     remedy="leave it out",
                 )
+        _refuse_labelled(config)
         if "static" in config.method:
             _refuse_general(config.general, "training, and static vectors need none")
         return
@@ -103,3 +106,27 @@ def _refuse_general(settings: GeneralSettings, instead: str) -> None:
                 f"--general.{setting.name.replace('_', '-')} is for {instead}",
                 remedy="leave it out",
             )
+
+
+def _refuse_labelled(config: DistilConfig) -> None:
+    """Raise `ConfigError` for a setting of trainings on labelled examples, given for a store."""
+    of_store = {setting.name for setting in fields(GeneralSettings)}
+    for option in options_of(DistilConfig).values():
+        name, value = option.path[-1], _value(config, option.path)
+        # a store has a single training, whose seed is that of the settings
+        is_true = value == option.default or (name in ("seeds", "side_by_side") and value == 1)
+        of_labelled = option.path[0] == "settings" and name != "seed"
+        if is_true or not (of_labelled or name in ("seeds", "side_by_side", "cache")):
+            continue
+        raise ConfigError(
+            f"{option.shown} is for labelled examples, and {config.data} is a store",
+            remedy=f"give --general.{option.name}" if name in of_store else "leave it out",
+        )
+
+
+def _value(config: Config, path: tuple[str, ...]) -> object:
+    """Return the value of an option."""
+    value: object = config
+    for name in path:
+        value = getattr(value, name)
+    return value
