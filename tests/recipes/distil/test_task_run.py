@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+import bertsmith
 from bertsmith.core.errors import OutOfMemory, UserError
-from bertsmith.network.config import EncoderConfig, ModelConfig, Preprocessing
+from bertsmith.network.config import EncoderConfig, Fit, ModelConfig, Preprocessing
 from bertsmith.network.model import Model, build_model
 from bertsmith.recipes.distil import recipe, speed
 from bertsmith.recipes.distil.config import (
@@ -117,6 +118,27 @@ def test_examples_are_read_with_the_columns_that_the_teacher_was_trained_on(
     assert {row.text for row in prepared.data.train} <= {f"word{n} good" for n in range(7)}
     assert resolved.settings.reading.columns.text == "notes"
     assert "text is 'notes', label is 'grade'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("stated", "read"), [({}, "tail"), ({"truncation": "windows"}, "windows")])
+def test_that_part_of_long_texts_is_read_which_the_teacher_was_trained_on(
+    stated: Options, read: Fit, options: Options, tmp_path: Path
+) -> None:
+    """Its answers to their beginnings would be those to what it has never read."""
+    model, tokenizer = load_model(options["teacher"])
+    trained = Preprocessing(longest=9, long="tail", pairs=False)
+    save_model(tmp_path / "trained", Model(replace(model.config, preprocessing=trained)), tokenizer)
+    rows = [f"{'up' if n % 3 else 'down'}\t{'word1 ' * 9}word{n % 7}\n" for n in range(30)]
+    (tmp_path / "rows.tsv").write_text("".join(["label\ttext\n", *rows]))
+    given = {
+        "teacher": tmp_path / "trained", "data": tmp_path / "rows.tsv", "plain": False,
+        "dev": tmp_path / "rows.tsv", "settings": replace(QUICK, max_length=None, **stated),
+    }  # fmt: skip
+    outcome = distil(DistilConfig(**options | given))
+    assert isinstance(outcome, DistilOutcome)
+    assert load_model(outcome.model)[0].config.preprocessing == replace(trained, long=read)
+    scores = bertsmith.load(tmp_path / "trained").evaluate(tmp_path / "rows.tsv", truncation=read)
+    assert outcome.contenders[0].scores[0]["accuracy"] == scores["scores"]["accuracy"]["value"]
 
 
 Change = Callable[[Path, Options], Options]

@@ -27,7 +27,7 @@ from bertsmith.core.log import say
 from bertsmith.core.printable import shell_word
 from bertsmith.engine.devices import device_named, training_precision
 from bertsmith.hub.models import model_folder, origin
-from bertsmith.network.config import ModelConfig
+from bertsmith.network.config import ModelConfig, Preprocessing
 from bertsmith.network.model import Model
 from bertsmith.recipes.distil.config import DistilConfig, DistilRun
 from bertsmith.recipes.distil.methods import check_method, check_teaches
@@ -46,6 +46,7 @@ from bertsmith.recipes.distil.transfer_set import (
     check_replaceable,
     read_unlabelled,
 )
+from bertsmith.recipes.finetune.config import FinetuneSettings
 from bertsmith.recipes.finetune.inputs import (
     FilesRead,
     Inputs,
@@ -159,16 +160,32 @@ def _read(
     for rows in (train, dev):
         check_known(task, rows, teacher.labels)
     data = replace(inputs.data, train=train, dev=dev, labels=teacher.labels)
-    if settings.max_length is None and trained is not None:
-        settings = replace(settings, max_length=trained.longest)
+    if trained is not None:
+        settings = _as_teacher_reads(settings, trained)
     trainings = config.seeds * (len(config.method) + config.plain)
     length = inputs.length(settings, trainings, device)
     if length.message:
         say(length.message)
     settings = replace(settings, max_length=_readable_length(config, length.longest))
+    if trained is not None and settings.stride is None and settings.max_length == trained.longest:
+        # a stride belongs to the length that it was chosen for
+        settings = replace(settings, stride=trained.stride)
     limits = limits_of(task, settings, teacher.encoder.longest)
     prepared = prepare(data, inputs.tokenizer, limits)
     return replace(config, settings=settings), inputs, prepared
+
+
+def _as_teacher_reads(settings: FinetuneSettings, trained: Preprocessing) -> FinetuneSettings:
+    """Return the settings with the part of long texts that the teacher was trained to read.
+
+    Its answers to another part are not what it knows. Options that are given hold.
+    """
+    if settings.max_length is None:
+        settings = replace(settings, max_length=trained.longest)
+    if settings.truncation == FinetuneSettings.truncation != trained.long:
+        say(f"of long texts {trained.long} is read, as by the teacher in its training")
+        settings = replace(settings, truncation=trained.long)
+    return settings
 
 
 def _named_student(config: DistilConfig) -> Path | None:
