@@ -22,6 +22,7 @@ import transformers
 from torch.export import ExportedProgram
 
 import bertsmith
+from bertsmith.batches.truncation import encode_pair
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ModelFolderError, UserError
 from bertsmith.network.batch import pack
@@ -42,7 +43,7 @@ from bertsmith.recipes.export.program import (
     write_openvino,
     write_torch,
 )
-from bertsmith.recipes.export.recipe import adapt_tokenizer, export, other_characters
+from bertsmith.recipes.export.recipe import Source, adapt_tokenizer, export, other_characters
 from bertsmith.recipes.export.runtimes import BOUND, Arrays, Comparison, compare
 from bertsmith.tasks.rank import RELEVANCE
 from bertsmith.tokens.basic import BasicRules
@@ -132,6 +133,24 @@ def test_onnx_gives_the_logits_of_transformers(
     written = (out / "model.onnx").read_bytes()
     assert b".py" not in written
     assert main(["export", str(tmp_path / "model"), "--to", "onnx", "--out", str(out)]) == 2
+
+
+def test_a_sentence_folder_gives_vectors_whatever_head_its_network_kept(tmp_path: Path) -> None:
+    """all-distilroberta-v1 and others name a masked LM as the class of their network."""
+    case = "roberta-masked_lm"
+    saved(folder := tmp_path / "model", case, layers=1)
+    settings = SentenceSettings(network=folder, pool=("mean",), after=(UnitLength(),), longest=9)
+    write_sentence_files(folder, settings, MODELS[case].encoder)
+    source = Source.read(folder)
+    padded = PaddedModel(source.model, source.sentence)
+    assert padded.outputs == ["last_hidden_state", "sentence_embedding"]
+    ids, mask = torch.tensor([[0, 7, 9, 2, 1], [0, 8, 5, 7, 2]]), torch.ones(2, 5, dtype=torch.long)
+    mask[0, -1] = 0
+    theirs = transformers.RobertaModel.from_pretrained(folder, add_pooling_layer=False).eval()
+    with torch.no_grad():
+        hidden = theirs(ids, mask).last_hidden_state
+        sums = (hidden * mask[:, :, None]).sum(1)
+        close_to_transformers(padded(ids, mask)[1], torch.nn.functional.normalize(sums))
 
 
 @pytest.mark.parametrize(
@@ -362,6 +381,27 @@ def test_the_card_says_that_node_cuts_the_second_text_of_a_pair(
     )
     written = card(about, Comparison(difference=1e-7, batches=5, longest=23))
     assert ("shortens a long pair at its end" in written) == warned
+
+
+@pytest.mark.parametrize(("longest", "warned"), [(16, True), (15, False)])
+def test_the_card_says_where_compiled_tokenizers_cut_pairs_otherwise(
+    longest: int, warned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Preprocessing(longest=longest, pairs=True)
+    config, tokenizer = replace(MODELS["bert-class"], preprocessing=read), TOKENIZERS["bert"]
+    tokenizer.save(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    written = card_of(config)
+    assert ("reads a token more of the second" in written) == warned
+    pair = ("word1 " * 9, "word2 " * 9)
+    code = written.partition("```python\n")[2].partition("inputs = {")[0]
+    (found,) = ran(re.sub("texts = .*", f"texts = [{pair!r}]", code, count=1))["encoded"]
+    # BERT's own code removes tokens one by one from the longer text, or else from the second
+    slow = transformers.BertTokenizer.from_pretrained(tmp_path)
+    theirs = slow(*pair, truncation="longest_first", max_length=longest).input_ids
+    assert (found.ids != theirs) == warned
+    first, second = tokenizer.encode(list(pair))
+    assert encode_pair(tokenizer, first, second, longest=longest)[0].tolist() == theirs
 
 
 def save_lookup(path: Path) -> None:

@@ -218,11 +218,19 @@ def _read(described: Described) -> str:
 
 
 def _pairs_cut(described: Described) -> str:
-    """Return a note on long pairs, which node's library cuts; "" for other programs and models."""
+    """Return a note on long pairs, where they are cut otherwise; "" where they are not."""
     # beside a context a question is short
-    read_whole = described.pairs and described.config.predicts != "span"
-    if described.target != "transformers.js" or not read_whole:
+    if not described.pairs or described.config.predicts == "span":
         return ""
+    if described.target != "transformers.js":
+        left = described.longest - described.tokenizer.specials_around(pair=True)
+        if left % 2 == 0:
+            return ""
+        return (
+            f"Of a pair of texts of more than {left // 2} tokens each, the second at least as long "
+            "as the first, the code below reads a token more of the second, and one less of the "
+            "first, than bertsmith, which changes the answer a little: shorten such texts before."
+        )
     return (
         "The library shortens a long pair at its end, so that a long first text leaves less of the "
         "second, or nothing, which changes the answer: shorten such texts before."

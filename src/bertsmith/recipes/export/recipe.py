@@ -59,7 +59,7 @@ from bertsmith.tokens.normalisation import UnigramRules, compiled
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.wordpiece import CONTINUES
 from bertsmith.weights.config_json import hub_config
-from bertsmith.weights.folder import CARD_FILE, CONFIG_FILE, load_model
+from bertsmith.weights.folder import CARD_FILE, CONFIG_FILE, load_as, load_model, read_config
 from bertsmith.weights.formats.catalog import format_of
 from bertsmith.weights.sentence_folder import (
     SentenceSettings,
@@ -88,13 +88,26 @@ class Source:
         version = FolderVersion.of(folder)
         sentence = read_sentence_folder(folder)
         network = folder if sentence is None else sentence.network
-        model, tokenizer = load_model(network)
-        if model.config.predicts is not None or model.config.pretraining_heads:
+        if read_config(network).predicts is not None:
             # the head's output is wanted, and not a vector
             sentence = None
+        model, tokenizer = _load(network, vectors=sentence is not None)
         return cls(
             model=model, tokenizer=tokenizer, sentence=sentence, network=network, version=version
         )
+
+
+def _load(network: Path, *, vectors: bool) -> tuple[Model, Tokenizer]:
+    """Return the model of a folder and its tokenizer.
+
+    For `vectors` it has no heads of pre-training: libraries that train sentence encoders keep some
+    that they do not use.
+    """
+    config = read_config(network)
+    if not (vectors and config.pretraining_heads):
+        return load_model(network)
+    bare = replace(config, masked_lm=False, next_sentence=False, replaced_tokens=False)
+    return load_as(network, bare)
 
 
 def export(config: ExportConfig) -> dict[str, Any]:
@@ -183,7 +196,8 @@ def _write(padded: PaddedModel, target: Target, folder: Path) -> None:
 
 def _compared(source: Source, target: Target, folder: Path, outputs: Sequence[str]) -> Comparison:
     """Compare the written files with the engine, which loads a separate model."""
-    engine = prepare_model(load_model(source.network)[0], FULL_PRECISION).model
+    model, _ = _load(source.network, vectors=source.sentence is not None)
+    engine = prepare_model(model, FULL_PRECISION).model
     # else the difference would be that of two models
     source.version.check()
     runtime = open_exported(output_file(folder, target), target, outputs)
