@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import weakref
@@ -26,6 +27,7 @@ import bertsmith
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError, StoreError
 from bertsmith.network.config import EncoderConfig, ModelConfig, Predicts
 from bertsmith.network.model import build_model
+from bertsmith.network.pooling import UnitLength
 from bertsmith.network.torch_state import usual_torch_state
 from bertsmith.recipes.distil.trainings import DistilOutcome
 from bertsmith.recipes.predict.config import PredictConfig
@@ -36,7 +38,8 @@ from bertsmith.tasks.regression import NUMBER
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
-from bertsmith.weights.folder import save_model, start_from
+from bertsmith.weights.folder import load_model, read_config, save_model, start_from
+from bertsmith.weights.sentence_folder import SentenceSettings, write_sentence_files
 from bounds import close_unit_vectors
 
 WORDS = tuple(f"word{n}" for n in range(30))
@@ -354,6 +357,38 @@ def test_vectors_and_answers_have_the_precision_of_the_model(
         assert 1e-6 < np.abs(exact - rounded).max() < 0.1 * np.abs(exact).max()
     pair = model.embed([("word1", " "), ("word1", "word2")])
     assert not np.array_equal(pair[0], pair[1])
+
+
+def test_a_model_gives_the_vectors_of_the_folder_that_it_was_opened_from(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    """Where the folder was gone, vectors were means, neither mapped nor of length 1, in silence."""
+    folder = shutil.copytree(folders["pretrained"], tmp_path / "folder")
+    settings = SentenceSettings(
+        network=folder, pool=("cls",), after=(UnitLength(),), longest=9,
+        prompts={"query": "word7 word8 "}, default_prompt="query",
+    )  # fmt: skip
+    write_sentence_files(folder, settings, read_config(folder).encoder)
+    expected = bertsmith.load(folder, precision="fp32").embed(TEXTS)
+    model = bertsmith.load(folder, precision="fp32")
+    shutil.rmtree(folder)
+    assert np.array_equal(model.embed(TEXTS), expected)
+
+
+def test_another_model_is_not_taken_for_the_one_that_was_opened(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    """Explanations need the folder once more, as do scores in another precision."""
+    folder = shutil.copytree(folders["class"], tmp_path / "folder")
+    model, text = bertsmith.load(folder), ["word1 word2 word3"]
+    answer = model.predict(text)
+    retrained, tokenizer = load_model(folder)
+    with torch.no_grad():
+        retrained.get_parameter("heads.classify.weight").neg_()
+    save_model(folder, retrained, tokenizer)
+    assert model.predict(text) == answer
+    with pytest.raises(ModelFolderError, match="was changed while it was in use"):
+        model.explain(text)
 
 
 def test_rows_and_files_are_scored_alike(folders: dict[str, Path], tmp_path: Path) -> None:

@@ -62,10 +62,12 @@ from bertsmith.recipes.predict.score import score_answering
 from bertsmith.recipes.predict.write import written_texts
 from bertsmith.tasks.answering import Presented, PretrainedAnswering, TaskAnswering, answering_of
 from bertsmith.tasks.config import AnsweringConfig, Reading
-from bertsmith.tasks.opening import Embedder, open_embedder, open_model
+from bertsmith.tasks.opening import Embedder, embedder_of, open_model
 from bertsmith.text.examples.example import Example
 from bertsmith.text.white_space import tidy
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.sentence_folder import read_sentence_folder
+from bertsmith.weights.versions import FolderVersion
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -149,7 +151,11 @@ class LoadedModel:
         self.name = str(name)
         # the working folder may be another one later
         self._folder, self._device, self._config = folder.resolve(), device, config
+        self._version = FolderVersion.of(self._folder)
+        self._sentences = read_sentence_folder(self._folder)
         self.engine, self.tokenizer = open_model(self._folder, device, config)
+        # else vectors would be made by the settings of another model
+        self._version.check()
         self._measuring = self.engine
         self._network: tuple[Model, Tokenizer] | None = None
         # opened once: that takes as long as the answer to a short text
@@ -285,7 +291,9 @@ class LoadedModel:
 
         config = configured(ExplainingConfig, options, spelled=in_python)
         if self._network is None:
-            self._network = explain.open_network(self._folder, self._device)
+            network = explain.open_network(self._folder, self._device)
+            self._version.check()
+            self._network = network
         answering = explain.explaining_answering(*self._network, config, where=self.name)
         model = self._network[0]
         with _open_examples(_check_several(examples), answering, model.config) as rows:
@@ -340,7 +348,9 @@ class LoadedModel:
         """Return the model in the requested precision, and in fp32 where that is auto."""
         if self._config.precision == "auto" and self._measuring.precision != "fp32":
             exact = replace(self._config, precision="fp32")
-            self._measuring = open_model(self._folder, self._device, exact)[0]
+            measuring = open_model(self._folder, self._device, exact)[0]
+            self._version.check()
+            self._measuring = measuring
         return self._measuring
 
     def _embedder(self, options: dict[str, Any], prompt: str | None) -> Embedder:
@@ -351,7 +361,7 @@ class LoadedModel:
                 remedy="write them to a file with: bertsmith embed",
             )
         loaded = (self.engine, self.tokenizer)
-        return open_embedder(self._folder, config, prompt=prompt, loaded=loaded)
+        return embedder_of(loaded, self._sentences, config, prompt=prompt, where=self._folder)
 
     def _answering(self, options: dict[str, Any]) -> Presented[Any]:
         def opened() -> Presented[Any]:

@@ -97,28 +97,44 @@ def open_embedder(
 ) -> Embedder:
     """Return the model of a folder, or of `hub:owner/name`, and what to do with it.
 
-    Where the model is `loaded`, only the rest of the folder is read. Pooling "auto" is that of the
-    folder: one of sentence-transformers pools, maps and normalises as its files say, and cuts texts
-    where they say; a prompt is one of its own by name. Any other folder's pooling is the mean, or
-    the last token if its model reads from left to right, and texts are cut where its tokenizer
-    says. With another pooling only the limit and the prompt are the folder's. Raises
-    `ModelFolderError`, `ConfigError` and what `load_model` raises.
+    Where the model is `loaded`, only the rest of the folder is read. Raises what `embedder_of`
+    raises, and what `read_sentence_folder` and `load_model` raise.
     """
-    config, folder = config or FeatureConfig(), model_folder(name)
+    folder = model_folder(name)
     settings = read_sentence_folder(folder)
+    loaded = loaded or open_model(folder, device_named(device), engine)
+    return embedder_of(loaded, settings, config or FeatureConfig(), prompt=prompt, where=folder)
+
+
+def embedder_of(
+    loaded: tuple[Prepared, Tokenizer],
+    settings: SentenceSettings | None,
+    config: FeatureConfig,
+    *,
+    prompt: str | None = None,
+    where: str | Path,
+) -> Embedder:
+    """Return a model of a folder, `where`, and what to do with it; `settings` are the folder's.
+
+    Pooling "auto" is that of the folder: one of sentence-transformers pools, maps and normalises as
+    its files say, and cuts texts where they say; a prompt is one of its own by name. Any other
+    folder's pooling is the mean, or the last token if its model reads from left to right, and texts
+    are cut where its tokenizer says. With another pooling only the limit and the prompt are the
+    folder's. Raises `ConfigError`.
+    """
     if settings is None:
         if prompt is not None:
-            raise ConfigError("only a sentence-transformers folder has prompts", where=folder)
+            raise ConfigError("only a sentence-transformers folder has prompts", where=where)
     elif prompt is None:
-        _say_prompts(folder, config, settings)
-    prepared, tokenizer = loaded or open_model(folder, device_named(device), engine)
+        _say_prompts(where, config, settings)
+    prepared, tokenizer = loaded
     config, layers_after = folder_features(
-        config, prepared.model, tokenizer, settings, prompt=prompt, where=folder
+        config, prepared.model, tokenizer, settings, prompt=prompt, where=where
     )
     return Embedder(engine=prepared, tokenizer=tokenizer, config=config, after=layers_after)
 
 
-def _say_prompts(folder: Path, config: FeatureConfig, settings: SentenceSettings) -> None:
+def _say_prompts(folder: str | Path, config: FeatureConfig, settings: SentenceSettings) -> None:
     """Print which prompts of a folder are not used where none is named."""
     unused = [item for item, text in settings.prompts.items() if text]
     if config.unit != "text":
