@@ -183,9 +183,8 @@ def with_measured_choices(
 ) -> PretrainRun:
     """Return the run with what is measured when it begins: its threads, and which of `sizes`.
 
-    Without sizes it has its own. What was chosen when the run in the folder began holds. Steps are
-    tried, so the store has to be verified; a network without room here is refused before it is
-    tried, unless `force`.
+    Without sizes it has its own. What the run in the folder began with holds. Steps are tried, so
+    the store has to be verified, and a network without room is refused before, unless `force`.
     """
     stored = folder.settings("pretrain")
     if stored is not None:
@@ -215,14 +214,9 @@ def with_measured_choices(
         smallest = fastest(sizes[0])
         torch.set_num_threads(smallest.threads)
         choice = choose_size(
-            run,
-            store,
-            lambda size: network_of(replace(run, model=size), tokenizer),
-            device,
-            sizes=sizes,
-            processes=processes,
-            replicas=smallest.replicas,
-        )
+            run, store, lambda size: network_of(replace(run, model=size), tokenizer), device,
+            sizes=sizes, processes=processes, replicas=smallest.replicas,
+        )  # fmt: skip
         say(choice.reason)
         run = replace(run, model=choice.size)
     chosen = fastest(run.model)
