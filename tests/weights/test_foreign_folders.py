@@ -391,6 +391,33 @@ def test_an_adapter_is_refused_with_a_remedy(saved: Path) -> None:
         load_model(saved)
 
 
+def test_an_adapter_beside_a_model_is_told(
+    saved: Path, model: Model, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With peft installed, transformers would add it to the model that it names."""
+    (saved / "adapter_config.json").write_text("{}")
+    assert same_weights(saved, model)
+    assert "adapter_config.json: the adapter is not added to the" in capsys.readouterr().err
+
+
+def test_thresholds_that_transformers_copied_with_other_weights_are_told(
+    saved: Path, tmp_path: Path, model: Model, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours, trained = tmp_path / "ours", tmp_path / "trained"
+    labelled, tokenizer = load_model(saved)
+    labelled.config = dataclasses.replace(labelled.config, min_confidence=0.9)
+    save_model(ours, labelled, tokenizer)
+    assert load_model(ours)[0].config.min_confidence == 0.9
+    assert "saved the model again" not in capsys.readouterr().err
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(ours)
+    theirs.classifier.weight.data += 1
+    theirs.save_pretrained(trained)
+    tokenizer.save(trained)
+    assert load_model(trained)[0].config.min_confidence == 0.9
+    (line,) = [told for told in capsys.readouterr().err.splitlines() if "saved the model" in told]
+    assert line.endswith("chosen for its earlier weights: bertsmith_min_confidence")
+
+
 def test_places_that_are_no_folder_are_told(saved: Path) -> None:
     with pytest.raises(ModelFolderError, match="no such folder"):
         load_model(saved / "nowhere")

@@ -32,6 +32,7 @@ NO_ANSWER = "bertsmith_no_answer"
 MIN_CONFIDENCE = "bertsmith_min_confidence"
 CONFORMAL = "bertsmith_conformal"
 PREPROCESSING = "bertsmith_preprocessing"
+_WRITER = "transformers_version"
 
 CROSS_ENCODER = "sentence_transformers"
 """The settings of sentence-transformers' CrossEncoder since version 4."""
@@ -257,6 +258,11 @@ class HubConfig:
         if predicts in PROBLEMS:
             results["cross_encoder_activation"] = self._cross_encoder_activation()
         return results
+
+    def saved_again(self) -> list[str]:
+        """Return the thresholds of ours that `transformers` copied with a model, by their keys."""
+        ours = (NO_ANSWER, MIN_CONFIDENCE, CONFORMAL) if _WRITER in self._data else ()
+        return [key for key in ours if self._data.get(key) is not None]
 
     def _cross_encoder_activation(self) -> str | None:
         """Return the activation that a CrossEncoder applies; None where none is stated.

@@ -38,6 +38,7 @@ from bertsmith.weights.tensors import (
     shard_names,
     write_tensors,
 )
+from bertsmith.weights.wrappers import ADAPTER_FILE
 
 P = TypeVar("P")
 
@@ -48,7 +49,6 @@ _REPLACEABLE = _READ | {CARD_FILE, ".gitattributes", "training_args.bin"}
 _OF_OPENVINO = frozenset(("openvino_model.bin", "openvino_model.xml"))
 _EXPORTED = ("model.onnx", "openvino_model.xml", "model.pt2", "onnx/model.onnx")
 _PICKLED = frozenset((".bin", ".pt", ".pth", ".ckpt", ".pkl"))
-_ADAPTER_FILE = "adapter_config.json"
 _NUMBERED = re.compile(r"checkpoint-(\d{1,9})", re.ASCII).fullmatch
 # tables of the hub are often rounded up to a multiple of 8, 64 or 128 rows
 _MAX_SPARE_ROWS = 127
@@ -307,7 +307,7 @@ def model_inside(folder: Path) -> Path | None:
 
 def _refuse_other_kinds(folder: Path, inside: Sequence[Path], *, has_weights: bool) -> None:
     """Raise `ModelFolderError` for what people have instead of a model folder."""
-    if (folder / _ADAPTER_FILE).is_file() and not has_weights:
+    if (folder / ADAPTER_FILE).is_file() and not has_weights:
         raise ModelFolderError(
             "holds an adapter, which is added to a model",
             where=folder,

@@ -31,7 +31,7 @@ from bertsmith.weights.config_json import HubConfig
 from bertsmith.weights.formats.catalog import FORMATS, FormatName
 from bertsmith.weights.formats.format import POSITIONS, SEGMENTS, Part, Row
 from bertsmith.weights.tensors import StoredTensor, Weights
-from bertsmith.weights.wrappers import adapter_in, unwrapped
+from bertsmith.weights.wrappers import ADAPTER_FILE, adapter_in, unwrapped
 
 # how far a sinusoid may have moved by being stored
 _ROUNDING = {"F32": 1e-6, "F64": 1e-6, "F16": 1e-3, "BF16": 4e-3}
@@ -73,6 +73,7 @@ class ModelFiles:
         tied = self.config.masked_lm and self._is_tied()
         self.config = dataclasses.replace(self.config, encoder=self._encoder, masked_lm=tied)
         self._report_first_token()
+        self._report_others()
 
     def rows(self, config: ModelConfig, heads: Collection[Part]) -> list[Row]:
         """Return the rows of those tensors of a model that the file holds, checked.
@@ -119,6 +120,19 @@ class ModelFiles:
             say(
                 f"{self._weights.path}: the model reads from left to right, and its head reads the "
                 "first token, as in transformers: it gives the same answer for every text"
+            )
+
+    def _report_others(self) -> None:
+        """Report what another program has put beside the model, or changed without it."""
+        if not self._report:
+            return
+        adapter = self._hub.path.with_name(ADAPTER_FILE)
+        if adapter.exists():
+            say(f"{adapter}: the adapter is not added to the model beside it: merge it into that")
+        if self._heads and (thresholds := self._hub.saved_again()):
+            say(
+                f"{self._hub.path}: transformers has saved the model again; if it was trained, "
+                f"remove what was chosen for its earlier weights: {', '.join(thresholds)}"
             )
 
     def _report_rounded(self, rows: Collection[Row]) -> None:

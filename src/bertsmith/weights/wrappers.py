@@ -22,6 +22,8 @@ _TABLE = re.compile(
     r"(((bert|albert|roberta|distilbert|electra)\.)?embeddings\.word_embeddings"
     r"|(model\.)?embeddings\.tok_embeddings)\.weight"
 )
+ADAPTER_FILE = "adapter_config.json"
+"""The settings of an adapter, in its folder."""
 _ADAPTER = re.compile(r"\.(base_layer|lora_\w+|modules_to_save|original_module)\.")
 
 
