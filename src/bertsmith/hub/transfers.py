@@ -44,9 +44,10 @@ _SETTINGS = (
     "sentence_xlm-roberta_config.json", "sentence_xlnet_config.json",
     "config_sentence_transformers.json", *TOKENIZER_FILES,
 )  # fmt: skip
-# the modules of sentence-transformers after the encoder: 1_Pooling, 2_Dense, 3_Normalize
-_BEHIND = re.compile(r"\d{1,2}_[A-Za-z]{1,40}/(config\.json|model\.safetensors)")
-_PICKLED_BEHIND = re.compile(rf"(\d{{1,2}}_[A-Za-z]{{1,40}}/){re.escape(PICKLED_FILE)}")
+# the modules of sentence-transformers after the encoder: 1_Pooling, 2_Dense, 2_Dense_1024
+_MODULE = r"\d{1,2}_\w{1,60}/"
+_BEHIND = re.compile(rf"{_MODULE}(config\.json|model\.safetensors)", re.ASCII)
+_PICKLED_BEHIND = re.compile(rf"({_MODULE}){re.escape(PICKLED_FILE)}", re.ASCII)
 _SHARD = r"(-\d{5}-of-\d{5})?"
 _PART_OF_WEIGHTS = re.compile(rf"model{_SHARD}\.safetensors(\.index\.json)?")
 # the weights of a model for other programs, and adapters, which transformers adds to it
@@ -56,7 +57,7 @@ _OTHER_WEIGHTS = re.compile(
     r"|model\.safetensors\.index\.\w+\.json|rust_model\.ot|[\w.-]+\.(gguf|tflite)"
     r"|adapter_(config\.json|model\.(bin|safetensors))"
     r"|(onnx/)?[\w.-]+\.onnx([._]data)?|(openvino/)?openvino_model\w*\.(bin|xml)"
-    rf"|\d{{1,2}}_[A-Za-z]{{1,40}}/{re.escape(PICKLED_FILE)}",
+    rf"|{_MODULE}{re.escape(PICKLED_FILE)}",
     re.ASCII,
 )
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
