@@ -511,6 +511,30 @@ def test_zero_width_spaces_between_words_are_warned_of(
     assert not [line for line in said(capsys) if "zero-width" in line]
 
 
+def test_words_that_byte_level_bpe_takes_apart_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its rules take a vowel sign for no letter, so that no piece has two letters of Hindi.
+
+    The text has 17 letters and 13 marks.
+    """
+    path = tmp_path / "a.txt"
+    path.write_text("यह किताब मीठी है, हिन्दी में लिखी गई है।\n\n" * 9, "utf-8")
+    learned = learn_vocabulary([str(path)], out=tmp_path / "v", kind="byte-bpe", size=400)
+    (warning,) = [line for line in said(capsys) if "combining marks" in line]
+    assert warning.startswith("warning: 43.3 % of the letters are combining marks, such as vowel ")
+    assert warning.endswith("; --kind unigram and --kind wordpiece keep them whole")
+    assert len(learned.pieces(" हिन्दी")) == 6
+    for kind in ("unigram", "wordpiece"):
+        whole = learn_vocabulary([str(path)], out=tmp_path / kind, kind=kind, size=400)
+        assert len(whole.pieces("हिन्दी")) == 1
+        assert not [line for line in said(capsys) if "combining marks" in line]
+    # accents may be marks of their own, which composition joins to their letters
+    path.write_text(normalize("NFD", "Cét été, à Genève, était très agréable.\n\n" * 9), "utf-8")
+    learn_vocabulary([str(path)], out=tmp_path / "w", kind="byte-bpe", size=400)
+    assert not [line for line in said(capsys) if "combining marks" in line]
+
+
 @pytest.mark.parametrize(
     ("kind", "form", "cased", "warned"),
     [

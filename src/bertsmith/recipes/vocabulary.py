@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from unicodedata import is_normalized, normalize
+from unicodedata import category, is_normalized, normalize
 
 import numpy as np
 
@@ -88,6 +89,7 @@ _MANY_DECOMPOSED = 0.01
 _DECOMPOSED = 50  # paragraphs that are compared with their composed form
 _ZERO_WIDTH = "\N{ZERO WIDTH SPACE}"
 _MANY_ZERO_WIDTH = 0.05  # web pages have a few, where a line may be broken
+_MANY_MARKS = 0.05
 _SHOWN_WORDS = 5
 _ALPHABET_SHARE = 0.5  # an alphabet that takes more leaves too little for pieces
 _STRIP: dict[StripAccents, bool | None] = {"auto": None, "yes": True, "no": False}
@@ -150,6 +152,7 @@ def learn_from(
     notes.append(left_out_note(watched.forgotten_share))
     notes.append(_warn_of_decomposed(tokenizer, sample.texts))
     notes.append(_warn_of_zero_width(tokenizer, sample.texts))
+    notes.append(_warn_of_marks(tokenizer, sample.texts))
     return LearnedVocabulary(
         tokenizer=tokenizer,
         fit=measure_fit(tokenizer, sample.texts),
@@ -295,6 +298,21 @@ def _warn_of_zero_width(tokenizer: Tokenizer, texts: Sequence[str]) -> str:
     return (
         f"warning: {100 * share:.1f} % of the words end at a zero-width space (U+200B), which "
         f"{effect}; write blanks in their place: sed 's/\\xe2\\x80\\x8b/ /g'"
+    )
+
+
+def _warn_of_marks(tokenizer: Tokenizer, texts: Sequence[str]) -> str:
+    """Return a warning if words fall apart at their vowel signs, as byte-level BPE reads Hindi."""
+    if tokenizer.kind != "byte-bpe":
+        return ""
+    kinds = Counter(category(sign)[0] for text in texts for sign in normalize("NFC", text))
+    share = kinds["M"] / max(1, kinds["L"] + kinds["M"])
+    if share < _MANY_MARKS:
+        return ""
+    return (
+        f"warning: {100 * share:.1f} % of the letters are combining marks, such as vowel signs, "
+        "before and after which the rules of RoBERTa end a word, so that words fall into many "
+        "pieces; --kind unigram and --kind wordpiece keep them whole"
     )
 
 
