@@ -342,8 +342,19 @@ def test_what_was_made_of_a_corpus_in_its_folder_is_no_text_of_it(
     corpus = Corpus([tmp_path])
     assert [file.name for file in corpus.files] == ["a.txt", "b.txt", "c.txt"]
     assert shown_kinds(corpus.skipped) == "1 folder of a store, vocabulary, model or run, 1 .json"
-    # whoever names the folder itself means it
-    assert Corpus([tmp_path / "sub" / "made"], text_files=["*"]).files
+    made = tmp_path / "sub" / "made"
+    # what a shell makes of a *, and what is left to us
+    corpus = Corpus([tmp_path / "a.txt", made])
+    assert [file.name for file in corpus.files] == ["a.txt"]
+    assert corpus.skipped["folder of a store, vocabulary, model or run"] == 1
+    for pattern in ("**", "**/*.*", "s*/m*/*"):
+        corpus = Corpus([tmp_path / "a.txt", f"{tmp_path}/{pattern}"])
+        assert made not in {folder for file in corpus.files for folder in file.parents}
+        assert corpus.skipped["folder of a store, vocabulary, model or run"] >= 1
+    with pytest.raises(CorpusError, match=r"made: no file.* 1 folder of.*; name the files in it"):
+        Corpus([made])
+    with pytest.raises(CorpusError, match=r"but 2 folders of stores, vocabularies, models or r"):
+        Corpus([made, made])
 
 
 @pytest.mark.parametrize("name", ["a.py", "a.log"])

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from fnmatch import fnmatch
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from pathlib import Path
 
 from bertsmith.core.errors import CorpusError
@@ -25,7 +25,7 @@ from bertsmith.text.corpus.sections import (
     plain_sections,
     row_sections,
 )
-from bertsmith.text.corpus.unread import first_bytes, is_output, remedy_for
+from bertsmith.text.corpus.unread import first_bytes, is_output, outputs_among, remedy_for
 from bertsmith.text.encodings import Guesses
 from bertsmith.text.opening import COMPRESSED, TEXTS, TextFile, foreign, kind_of
 from bertsmith.text.tables import TABLES, Table
@@ -93,8 +93,11 @@ class Corpus:
         self.markup_files = tuple(markup_files)
         self.skipped: Counter[str] = Counter()
         self._skipped_examples: dict[str, Path] = {}
+        self._several = len(paths) > 1
         for file in (file for path in paths for file in self._files_of(path)):
             files.setdefault(file.resolve(), file)
+        if not files:
+            raise self._without_files(Path(paths[0]), self.skipped)
         self.files = tuple(files.values())
         self.states = tuple(FileState.of(file) for file in self.files)
         self.total_bytes = sum(state.size for state in self.states)
@@ -293,12 +296,18 @@ class Corpus:
             if isinstance(error, CorpusError):
                 raise
             raise CorpusError(f"cannot be read: {error}", where=str(path)) from error
-        if not files:
-            holds = f", but {shown_kinds(skipped)}" if skipped else ""
-            remedy = next((f"{kind}: {what}" for kind, what in self._remedies(skipped)), _KINDS)
-            raise CorpusError(f"no file with text in it{holds}", where=location, remedy=remedy)
+        # a shell names all that is in the working folder for a *
+        if not files and not (skipped[_OUTPUT] and self._several):
+            raise self._without_files(location, skipped)
         self.skipped += skipped
         return files
+
+    def _without_files(self, location: Path, skipped: Counter[str]) -> CorpusError:
+        """Return the error for a path without files that are read."""
+        holds = f", but {shown_kinds(skipped)}" if skipped.total() else ""
+        usual = "name the files in it that are text" if skipped[_OUTPUT] else _KINDS
+        remedy = next((f"{kind}: {what}" for kind, what in self._remedies(skipped)), usual)
+        return CorpusError(f"no file with text in it{holds}", where=location, remedy=remedy)
 
     def _files_in(self, path: str | Path, skipped: Counter[str]) -> list[Path]:
         """Return the readable files of a folder or glob; count the others in `skipped`."""
@@ -311,6 +320,10 @@ class Corpus:
             raise CorpusError("does not exist", where=path, remedy=remedy)
         matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
         files: list[Path] = []
+        named = takewhile(lambda part: not glob.has_magic(part), Path(path).parts)
+        outputs = outputs_among(matches, Path(*named))
+        skipped[_OUTPUT] += len(outputs)
+        matches = [each for each in matches if outputs.isdisjoint((each, *each.parents))]
         for file in filter(Path.is_file, matches):
             if self._readable(file):
                 files.append(file)
@@ -353,7 +366,7 @@ class Corpus:
         """Return the readable files below a folder; count the others in `skipped` by extension."""
         readable: list[Path] = []
         for parent, folders, files in os.walk(folder, onerror=_refuse):
-            if parent != str(folder) and is_output({*folders, *files}):
+            if is_output({*folders, *files}):
                 skipped[_OUTPUT] += 1
                 folders.clear()
                 continue

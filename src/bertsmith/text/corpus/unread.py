@@ -6,8 +6,9 @@ message names has to fit the file. Folders are judged by the names of the files 
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from bertsmith.core.errors import CorpusError
@@ -75,6 +76,13 @@ def is_output(names: Collection[str]) -> bool:
     What lies in them, such as a vocab.txt, a log or a model card, is made of a corpus and none.
     """
     return any(output.issubset(names) for output in _OUTPUTS)
+
+
+def outputs_among(paths: Iterable[Path], root: Path) -> set[Path]:
+    """Return the highest folders below `root`, with some of the paths in them, that are outputs."""
+    above = {each for path in paths for each in (path, *path.parents) if root in each.parents}
+    outputs = {each for each in above if each.is_dir() and is_output(os.listdir(each))}
+    return {each for each in outputs if outputs.isdisjoint(each.parents)}
 
 
 def first_bytes(path: Path) -> bytes:
