@@ -99,6 +99,27 @@ def test_excels_first_line_states_the_separator(tmp_path: Path, stated: str, bet
     assert found[0].line == 3
 
 
+@pytest.mark.parametrize("sign", [",", ";"])
+def test_quotes_after_a_blank_are_quotes(tmp_path: Path, sign: str) -> None:
+    """They were of the texts, and a comma inside them made another column."""
+    path = tmp_path / "a.csv"
+    rows = [
+        f'{label}{sign} "{text}{sign} it said ""so"""'
+        for label, text in zip(TWO, TEXTS, strict=True)
+    ]
+    path.write_text(f"label{sign} text\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    assert recognise(path).task == "classify"
+    found = list(read_examples(path, need_label=True))
+    assert [(row.label, row.text) for row in found] == [
+        (label, f'{text}{sign} it said "so"') for label, text in zip(TWO, TEXTS, strict=True)
+    ]
+    # a quotation begins a few texts
+    rows = [f"{label}{sign} {text}" for label, text in zip(TWO, TEXTS, strict=True)]
+    rows[7] = f'pos{sign} "Good" it said'
+    path.write_text(f"label{sign}text\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    assert list(read_examples(path, need_label=True))[7].text == '"Good" it said'
+
+
 def test_semicolons_between_several_labels(tmp_path: Path) -> None:
     """Each set of labels was a class, ``a;b`` and ``b;a`` two of them."""
     path = tmp_path / "a.csv"

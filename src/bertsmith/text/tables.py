@@ -85,7 +85,8 @@ def comma_rows(file: TextFile) -> Iterator[tuple[int, list[str] | UserError, str
     cell of many lines most of which look like rows is an error: a quote is missing or too many.
 
     The delimiter is the comma unless the first line is Excel's ``sep=;``, or the first lines make
-    rows of one length only with semicolons, tabs or bars.
+    rows of one length only with semicolons, tabs or bars. Quotes may stand after a blank, as in
+    ``a, "b, c"``, where most of the first lines have them so.
     """
     # the module's default limit of 128 K characters a field is too small for long texts
     csv.field_size_limit(MAX_LINE_LENGTH)
@@ -96,10 +97,11 @@ def comma_rows(file: TextFile) -> Iterator[tuple[int, list[str] | UserError, str
         del first[0]
     else:
         delimiter = _delimiter([text for _, text in first])
+    padded = _blank_before_quotes([text for _, text in first], delimiter)
     feed = _Lines(chain(first, lines))
     while True:
         try:
-            for row in csv.reader(feed, delimiter=delimiter, strict=True):
+            for row in csv.reader(feed, delimiter=delimiter, skipinitialspace=padded, strict=True):
                 line, text = feed.row[0][0], feed.row[0][1].rstrip("\r\n")
                 if _encloses_rows(feed.row, len(row), delimiter):
                     lines_below = len(feed.row) - 1
@@ -134,6 +136,18 @@ def _delimiter(lines: list[str]) -> str:
                 if len({len(row) for row in rows if row}) == 1:
                     return delimiter
     return next((sign for sign in ",;\t|" if lines and sign in lines[0]), ",")
+
+
+def _blank_before_quotes(lines: list[str], delimiter: str) -> bool:
+    """Return whether cells are quoted after a blank in the first lines, which make rows by it."""
+    quoted = sum(f'{delimiter} "' in text for text in lines)
+    if 2 * quoted < len(lines) or not quoted:
+        return False
+    rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
+    try:
+        return len({len(row) for row in rows if row}) == 1
+    except csv.Error:
+        return False
 
 
 def _undecodable(file: TextFile, lines: list[tuple[int, str]]) -> UserError | None:
