@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import math
 import os
 import re
@@ -15,10 +16,11 @@ import numpy as np
 import pytest
 from sklearn.metrics import precision_score, recall_score
 
+from bertsmith.analysis.heads.statistics import STATISTICS
 from bertsmith.core.errors import DiskError, MissingExtra
 from bertsmith.evaluation.metrics import confusion_counts
 from bertsmith.reports.curves import curves_svg, in_words, smoothed, thinned
-from bertsmith.reports.drawing import grouped_bars, layer_lines, layer_panels
+from bertsmith.reports.drawing import grouped_bars, heat_map, layer_lines, layer_panels
 from bertsmith.reports.page import Report, confusion_html
 from browsing.chromium import Page as Tab
 from browsing.chromium import Pipes, browser
@@ -251,6 +253,25 @@ def test_every_column_of_panels_names_its_axis() -> None:
     values = dict.fromkeys(titles, np.ones((2, 3)))
     svg = layer_panels("made", values, titles, frozenset(titles)).svg
     assert svg.count(">layer</text>") == 3
+
+
+@pytest.mark.parametrize("columns", [2, 4])
+def test_no_title_of_a_narrow_map_is_cut(columns: int) -> None:
+    from matplotlib.image import imread
+
+    longest = max(STATISTICS.values(), key=len)
+    for title in (STATISTICS["distance"], longest):
+        png = heat_map("a", np.ones((2, columns)), title, as_svg=False).png
+        # letters that are cut reach the edge
+        assert imread(io.BytesIO(png))[:, -4:, :3].min() == 1, title
+
+
+def test_heads_that_are_all_zero_stand_whole_on_an_axis_of_shares() -> None:
+    titles = {"punctuation": "Attention to punctuation"}
+    svg = layer_panels("made", {"punctuation": np.zeros((2, 3))}, titles, frozenset(titles)).svg
+    assert ">100 %</text>" in svg
+    marks = svg[svg.index("PathCollection_1") :]
+    assert "clip-path" not in marks[: marks.index("</g>")]
 
 
 def test_confusion_tells_recall_by_row_and_precision_by_column() -> None:

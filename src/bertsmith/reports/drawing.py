@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ from bertsmith.reports.fonts import fonts_for, without_warnings_of_glyphs
 
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 SEQUENTIAL = "viridis"
+# letters of a title, on average, in an inch of the width of a heat map
+_LETTERS_AN_INCH = 11.5
+# a share of the attention that no axis shows
+_LEAST = 1e-6
 
 Values = NDArray[np.float64]
 
@@ -78,12 +83,18 @@ def layer_panels(
             heads = values.shape[1]
             spread = (np.arange(heads) - (heads - 1) / 2) * (0.56 / max(1, heads - 1))
             across = (layers[:, None] + spread).ravel()
-            axes.scatter(across, values.ravel(), s=13, color=COLOURS[0], alpha=0.65, linewidths=0)
+            # whole where they lie on the axis, too
+            axes.scatter(
+                across, values.ravel(), s=13, color=COLOURS[0], alpha=0.65, linewidths=0,
+                clip_on=False, zorder=3,
+            )  # fmt: skip
             axes.plot(layers, values.mean(1), color=COLOURS[1], linewidth=1.8)
             axes.set_title(shown_label(titles[key]), fontsize=9, loc="left", wrap=True)
             axes.set_xticks(layers if len(layers) <= 12 else layers[::2])
             axes.tick_params(labelsize=8)
-            axes.set_ylim(0, max(1e-6, float(np.nanmax(values)) * 1.08))
+            highest = float(np.nanmax(values))
+            # of heads that are all 0 the axis has no scale of its own
+            axes.set_ylim(0, highest * 1.08 if highest > _LEAST else 1)
             if key in shares:
                 _percent(axes)
         for axes in list(grid.flat)[len(statistics) :]:
@@ -191,7 +202,10 @@ def heat_map(
     Without `as_svg` as PNG alone.
     """
     rows, columns = values.shape
-    with _figure((1.6 + 0.62 * columns, 1.2 + 0.42 * rows), as_svg=as_svg) as (figure, finished):
+    # matplotlib would cut a title that is longer than the map is wide
+    lines = textwrap.wrap(title, round(_LETTERS_AN_INCH * (1 + 0.62 * columns)))
+    size = (1.6 + 0.62 * columns, 1 + 0.2 * len(lines) + 0.42 * rows)
+    with _figure(size, as_svg=as_svg) as (figure, finished):
         axes = figure.subplots()
         image = axes.imshow(values, cmap=SEQUENTIAL, aspect="auto", vmin=0)
         middle = (float(np.nanmax(values)) or 1.0) * 0.6
@@ -206,7 +220,7 @@ def heat_map(
         axes.grid(visible=False)
         axes.set_ylabel(labels[0])
         axes.set_xlabel(labels[1])
-        axes.set_title(shown_label(title), fontsize=11, loc="left")
+        axes.set_title("\n".join(map(shown_label, lines)), fontsize=11, loc="left")
         figure.colorbar(image, ax=axes, pad=0.01)
         return finished(name)
 
