@@ -315,6 +315,24 @@ def test_many_classes_stay_legible() -> None:
     assert "9,000 of 9,025 right (99.7 %) in 90 classes" in page.words
 
 
+def test_many_classes_without_a_confusion_have_no_table() -> None:
+    labels = [f"class {i}" for i in range(21)]
+    page = Page(confusion_html({(i, i): 3 for i in range(21)}, labels))
+    assert page.tags == [("p", {})]
+    assert page.words == "63 of 63 right (100.0 %) in 21 classes"
+
+
+@pytest.mark.parametrize("classes", [2, 13, 21])
+def test_classes_begin_on_the_side_of_their_script(classes: int) -> None:
+    """A name from right to left would lose its beginning where there is no room for all of it."""
+    labels = ["שלום", *(f"class {i}" for i in range(1, classes))]
+    page = Page(confusion_html({(0, 1): 1, (1, 0): 2}, labels))
+    named = [attributes for tag, attributes in page.tags if tag in ("th", "td", "span")]
+    assert sum(attributes.get("dir") == "auto" for attributes in named) == {
+        2: 4, 13: 13, 21: 4,
+    }[classes]  # fmt: skip
+
+
 def test_a_confusion_of_hundreds_of_thousands_of_classes_has_no_matrix() -> None:
     """It would have 9e10 cells."""
     labels = [f"class {i}" for i in range(300_000)]

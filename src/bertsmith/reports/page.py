@@ -45,7 +45,8 @@ def confusion_html(counts: Confusion, labels: Sequence[str]) -> str:
         name = f"{number + 1} {label}" if numbered else label
         cells = "".join(_cell(count, total, right=number == i) for i, count in enumerate(row))
         recall = _share(row[number], total, short=numbered)
-        rows += f'<tr><th scope="row" title="{escape(label)}">{escape(name)}</th>{cells}'
+        title = f'dir="auto" title="{escape(label)}"'
+        rows += f'<tr><th scope="row" {title}>{escape(name)}</th>{cells}'
         rows += f'<td class="rate">{recall}</td></tr>'
     columns = [sum(column) for column in zip(*matrix, strict=True)]
     shares = [_share(matrix[i][i], total, short=numbered) for i, total in enumerate(columns)]
@@ -60,7 +61,7 @@ def confusion_html(counts: Confusion, labels: Sequence[str]) -> str:
 def _head(labels: Sequence[str], *, numbered: bool) -> str:
     across = "".join(
         f'<th scope="col" title="{escape(label)}">'
-        + (str(number) if numbered else f'<span class="across">{escape(label)}</span>')
+        + (str(number) if numbered else f'<span class="across" dir="auto">{escape(label)}</span>')
         + "</th>"
         for number, label in enumerate(labels, 1)
     )
@@ -88,17 +89,20 @@ def _most_frequent(counts: Confusion, labels: Sequence[str]) -> str:
         if count and true != predicted
     )
     rows = "".join(
-        f"<tr><td>{escape(labels[true])}</td><td>{escape(labels[predicted])}</td>"
+        f'<tr><td dir="auto">{escape(labels[true])}</td>'
+        f'<td dir="auto">{escape(labels[predicted])}</td>'
         f'<td class="number">{-count:,}</td>'
         f'<td class="number">{_share(-count, totals[true])}</td></tr>'
         for count, true, predicted in pairs[:MAX_PAIRS]
     )
     right = sum(count for (true, predicted), count in counts.items() if true == predicted)
     total = totals.total()
+    summary = f"{right:,} of {total:,} right ({_share(right, total)}) in "
+    summary += counted(len(labels), "class", "classes")
+    if not pairs:
+        return f"<p>{summary}</p>"
     return (
-        f"<p>{right:,} of {total:,} right ({_share(right, total)}) in "
-        f"{counted(len(labels), 'class', 'classes')}; "
-        f"the most frequent confusions:</p><table><thead><tr>"
+        f"<p>{summary}; the most frequent confusions:</p><table><thead><tr>"
         f'<th scope="col">true</th><th scope="col">predicted</th>'
         f'<th scope="col" class="number">times</th>'
         f'<th scope="col" class="number">of the true class</th></tr></thead>'
