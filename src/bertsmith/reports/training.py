@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bertsmith.core.printable import count_with_verb
@@ -31,7 +31,7 @@ NAMES = {
 """Display names of the objectives, by their names in the log."""
 
 # losses that are no cross-entropies
-_ERRORS = ("regress", "cosine", "hidden_states", "attention_scores")
+_ERRORS = frozenset({"regress", "cosine", "hidden_states", "attention_scores"})
 
 _SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600}
 
@@ -49,9 +49,10 @@ def add_training(
     """
     unit = _time_unit(logs)
     marks = _phases(logs, lengths, unit)
-    errors = {f"{name}_loss" for name in _ERRORS}
-    mixed = any(not errors.isdisjoint(line) for log in logs.values() for line in log)
-    for figure, label in (("loss", "loss" if mixed else "loss (nats)"), ("accuracy", "accuracy")):
+    losses = loss_label(
+        key.removesuffix("_loss") for log in logs.values() for line in log for key in line
+    )
+    for figure, label in (("loss", losses), ("accuracy", "accuracy")):
         series = {
             _joined(title, words, where): points
             for title, log in logs.items()
@@ -76,6 +77,11 @@ def add_training(
                 title, curves, x_label=unit, y_label=label, percent=key == "mfu", marks=marks,
                 note=_note(key, logs),
             )  # fmt: skip
+
+
+def loss_label(objectives: Iterable[str]) -> str:
+    """Return the name of the losses of some objectives, with their unit if all of them have it."""
+    return "loss (nats)" if _ERRORS.isdisjoint(objectives) else "loss"
 
 
 def _time_unit(logs: Mapping[str, Sequence[Line]]) -> str:

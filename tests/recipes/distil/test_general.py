@@ -94,6 +94,8 @@ def test_a_student_of_a_store_is_a_distilbert(options: dict[str, Any]) -> None:
     assert "cosine_accuracy" not in {*outcome.held_out, *json.loads(log.splitlines()[0])}
     page = (options["out"] / "report.html").read_text()
     assert "cosine of hidden states" in page
+    # which is no cross-entropy
+    assert "loss (nats)" not in page
     saved, _ = load_model(options["out"] / "model")
     encoder = saved.config.encoder
     assert (encoder.family, encoder.segments, encoder.layers) == ("distilbert", 0, 2)

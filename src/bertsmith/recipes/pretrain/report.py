@@ -27,7 +27,7 @@ from bertsmith.recipes.pretrain.config import PretrainRun
 from bertsmith.recipes.pretrain.starting import new_parts
 from bertsmith.reports.model_card import base_of, head_of, written
 from bertsmith.reports.page import Report
-from bertsmith.reports.training import NAMES, add_training
+from bertsmith.reports.training import NAMES, add_training, loss_label
 from bertsmith.store.store import StoreIndex, TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
@@ -343,19 +343,19 @@ def add_preflight(report: Report, folder: RunFolder) -> None:
 
 def add_held_out(report: Report, held_out: Mapping[str, float]) -> None:
     """Add the figures on held-out documents."""
+    names = [name for name in NAMES if f"{name}_loss" in held_out]
     rows: list[list[str | int | float]] = [
         [
-            title,
+            NAMES[name],
             round(held_out[f"{name}_loss"], 4),
             _accuracy(held_out, name),
             int(held_out[f"{name}_count"]),
         ]
-        for name, title in NAMES.items()
-        if f"{name}_loss" in held_out
+        for name in names
     ]
     report.table(
         "Held-out documents",
-        ["objective", "loss (nats)", "accuracy", "targets"],
+        ["objective", loss_label(names), "accuracy", "targets"],
         rows,
         note="Measured in float32 on documents that training never saw.",
     )
