@@ -187,6 +187,8 @@ def test_the_figures_of_a_report_suit_the_task(
     page = (learned(name)[1].folder / "report.html").read_text(encoding="utf-8")
     assert said in page
     assert unsaid not in page
+    # where nothing is wrong there is no table of mistakes
+    assert "<tbody></tbody>" not in page
 
 
 def test_questions_without_an_answer_have_no_calibration() -> None:

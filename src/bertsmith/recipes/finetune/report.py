@@ -233,12 +233,17 @@ def _add_errors(report: Report, outcome: FinetuneOutcome) -> None:
     if known:
         add_calibration(report, seed, dev["answers"], right)
     rows = mistakes(data.task, data.dev, dev["answers"], right, _MISTAKES)
+    title = f"{'Most confident mistakes' if known else 'Mistakes'} on dev, seed {seed}"
+    note = mistakes_note(dev["answers"], right)
+    if not rows:
+        report.text(title, [note])
+        return
     header = ("line", "input", "true", "predicted", "confidence")
     report.table(
-        f"{'Most confident mistakes' if known else 'Mistakes'} on dev, seed {seed}",
+        title,
         header if known else header[:-1],
         rows if known else [row[:-1] for row in rows],
-        note=mistakes_note(dev["answers"], right),
+        note=note,
     )
 
 
