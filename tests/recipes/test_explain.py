@@ -18,6 +18,7 @@ from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
 from bertsmith.recipes.config import Attributing, ExplainConfig, ExplainingConfig
 from bertsmith.recipes.explain import explain
 from bertsmith.tasks.config import TextLength
+from bertsmith.tasks.rank import RELEVANCE
 from bertsmith.tasks.regression import NUMBER
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
@@ -326,3 +327,38 @@ def test_an_entity_with_an_invisible_sign_is_explained_once(
     ((entity,),) = (answer["entities"] for answer in opened.predict([text]))
     (item,) = opened.explain([text], methods="rollout")["explanations"]
     assert (entity["text"], item["answer"]) == (text, "I-X: word1")
+
+
+@pytest.mark.parametrize(("labels", "name"), [(NUMBER, "number"), (RELEVANCE, "relevance")])
+def test_a_number_is_explained_as_it_is_predicted(
+    labels: tuple[str, ...], name: str, base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    model, _ = start_from(base_folder, predicts="number", labels=labels, seed=3)
+    with torch.no_grad():
+        # smaller than three decimals show, and of a relevance a logit that is no probability
+        model.get_parameter("heads.classify.weight").mul_(1e-4)
+        model.get_parameter("heads.classify.bias").fill_(1e-5 if name == "number" else -2)
+    save_model(tmp_path / "model", model, tiny_tokenizer)
+    opened = bertsmith.load(tmp_path / "model", device="cpu", precision="fp32")
+    row = {"text": "word1 word2"} | ({} if name == "number" else {"text_pair": "word3"})
+    (answer,) = opened.predict([row])
+    (item,) = opened.explain([row], methods="rollout")["explanations"]
+    assert item["answer"].startswith(f"{name} ")
+    shown = float(item["answer"].removeprefix(f"{name} "))
+    assert shown == pytest.approx(answer[name], rel=1e-3)
+    assert shown != 0
+
+
+def test_a_label_that_is_not_predicted_is_withheld(
+    base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    model, _ = start_from(base_folder, predicts="classes", labels=("one", "two"), seed=3)
+    for bias, withheld in ((-50.0, [True]), (50.0, [False, False])):
+        with torch.no_grad():
+            model.get_parameter("heads.classify.bias").fill_(bias)
+        save_model(tmp_path / f"model{bias}", model, tiny_tokenizer)
+        opened = bertsmith.load(tmp_path / f"model{bias}", device="cpu")
+        (answer,) = opened.predict(["word1 word2"])
+        items = opened.explain(["word1 word2"], methods="rollout")["explanations"]
+        assert len(answer["labels"]) == withheld.count(False)
+        assert [item["withheld"] for item in items] == withheld

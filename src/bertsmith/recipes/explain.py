@@ -168,7 +168,7 @@ def _subjects(
         for subject in islice(subjects, max_answers):
             if none:
                 explained.cut += subject.cut
-                withheld = _is_withheld(row, answering, explainer.model)
+                withheld = subject.withheld or _is_withheld(row, answering, explainer.model)
                 explained.withheld += withheld
             none = False
             explained.numbers.append(number)

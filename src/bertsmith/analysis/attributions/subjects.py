@@ -32,7 +32,7 @@ from bertsmith.network.heads import pooled_tokens
 from bertsmith.network.model import Model, forward_only
 from bertsmith.tasks.span import encode_questions
 from bertsmith.tasks.tag import divided_tag, join_entities
-from bertsmith.tasks.task import ReadingLimits, Task
+from bertsmith.tasks.task import UNTUNED, ReadingLimits, Task
 from bertsmith.tasks.word_windows import encode_text, first_pieces
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.tagged import entity_spans, names_entities, words_of
@@ -87,7 +87,7 @@ class Subject:
     cut: bool
     """True if the model read less than the whole text."""
     withheld: bool = False
-    """True if a threshold keeps the model from giving this answer."""
+    """True if a threshold keeps the model from giving this answer, as one half does of labels."""
 
     def copies(self, ids: Sequence[Ids]) -> Batch:
         """Return a batch of sequences of this length."""
@@ -291,7 +291,11 @@ def _class_subjects(
         logits = finite(model.classify(hidden, batch))[0].tolist()
     labels = model.config.labels
     for label in _predicted_outputs(logits, several=several):
-        shown = f"{labels[label]} {logits[label]:z.3f}" if task.name in _NUMBERS else labels[label]
+        shown = labels[label]
+        if task.name in _NUMBERS:
+            # as it is predicted: of a relevance the probability
+            record = task.answers.record(logits[label], labels, 1, UNTUNED)
+            shown += f" {task.present.prediction(record)}"
         yield Subject(
             ids=ids,
             segments=segments,
@@ -299,6 +303,7 @@ def _class_subjects(
             target=ClassTarget(label=label, several=several, positions=positions),
             answer=shown,
             cut=sum(counts) < sum(map(len, encoded)),
+            withheld=several and logits[label] <= 0,
         )
 
 
