@@ -7,6 +7,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,12 @@ def test_the_report_and_the_card_say_how_it_was_made(
         assert said in page
     assert "optimiser.muon_learning_rate" in page
     assert "<script" not in page
+    # a finding that is to be looked at stands there with its remedy
+    check = json.loads((whole.folder / "preflight.json").read_text(encoding="utf-8"))
+    advice = [item for item in check["findings"] if item["verdict"] != "fine"]
+    assert advice
+    for item in advice:
+        assert f"{item['verdict']}: {escape(item['remedy'])}</td>" in page
     card = (whole.folder / "model" / "README.md").read_text(encoding="utf-8")
     index = TokenStore(store_folder).index
     content = json.loads((whole.folder / "run.json").read_text(encoding="utf-8"))

@@ -334,11 +334,13 @@ def add_preflight(report: Report, folder: RunFolder) -> None:
         except RunFolderError as error:
             say(f"{error.where}: {error.problem}; left out of the report")
             return
-        rows = [
-            [item["name"], item["found"], item["verdict"] if item["verdict"] != "fine" else ""]
-            for item in findings
-        ]
-        report.table("Before training", ["", "finding", ""], rows)
+        rows = [[item["name"], item["found"], _advice(item)] for item in findings]
+        report.table("Before training", ["", "finding", "advice"], rows)
+
+
+def _advice(finding: Mapping[str, str]) -> str:
+    """Return the verdict of the check and its remedy, "" for what is fine."""
+    return "" if finding["verdict"] == "fine" else f"{finding['verdict']}: {finding['remedy']}"
 
 
 def add_held_out(report: Report, held_out: Mapping[str, float]) -> None:
