@@ -39,3 +39,30 @@ def test_a_gain_is_one_over_random_weights_too(
     control = [] if random is None else [pair("JJ", "NN", random[0]), pair("DT", "NN", random[1])]
     _pairs(results, control, placed)
     assert said in drawn[0]
+
+
+def drawn_pairs(results: list[PairFigures]) -> tuple[str, str]:
+    """The bars of pairs of tags, and what stands below them."""
+    drawn: list[str] = []
+
+    def placed(name: str, drawing: Drawing, label: str, words: str) -> str:
+        del name, label, words
+        drawn.append(drawing.svg)
+        return ""
+
+    below = _pairs(results, [], placed)
+    return drawn[0], below
+
+
+def test_bars_of_long_tags_name_both_of_them() -> None:
+    begun = "a tag that goes on and on, "
+    svg, below = drawn_pairs([pair(f"1 {begun}", f"2 {begun}", 0.6), pair("DT", "NN", 0.5)])
+    assert ">1 a tag that goes o… → 2 a tag that goes o…</text>" in svg
+    assert ">DT → NN</text>" in svg
+    assert f"1 {begun} → 2 {begun}" in below
+
+
+@pytest.mark.parametrize("pairs", [30, 31])
+def test_more_pairs_are_announced_where_there_are_more(pairs: int) -> None:
+    _, below = drawn_pairs([pair(f"T{number}", "NN", 0.6) for number in range(pairs)])
+    assert ("the JSON file contains more" in below) == (pairs > 30)

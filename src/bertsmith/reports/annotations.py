@@ -18,11 +18,21 @@ from bertsmith.reports.page import named_rows
 _DRAWN = 10
 _LISTED = 30
 _FEW = 100
+# characters of the name of a bar
+_NAME = 40
 
 
 def pair_name(pair: PairFigures) -> str:
     """Return a pair of tags, or the type of an entity, in words."""
     return pair.asked if pair.wanted == SAME else f"{pair.asked} → {pair.wanted}"
+
+
+def _short_name(pair: PairFigures) -> str:
+    """Return a pair, or a type, as a bar is named: of both tags the beginning."""
+    if pair.wanted == SAME:
+        return printable(pair.asked, _NAME)
+    tags = (printable(tag, _NAME // 2) for tag in (pair.asked, pair.wanted))
+    return " → ".join(tags)
 
 
 def annotation_numbers(result: Annotated) -> dict[str, Any]:
@@ -120,11 +130,11 @@ def _pairs(results: Sequence[PairFigures], control: Sequence[PairFigures], place
     )
     drawing = _bars("tags", gains[:_DRAWN], "share that attends most to a word of the second tag")
     figure = placed("tags", drawing, "from tag to tag", words)
-    note = (
-        '<p class="note">Each row counts the words with the first tag whose sentence contains '
-        f"another word with the second. The {_LISTED} most frequent pairs are shown; the JSON file "
-        "contains more.</p>"
-    )
+    note = "Each row counts the words with the first tag whose sentence contains another word with "
+    note += "the second."
+    if len(results) > _LISTED:
+        note += f" The {_LISTED} most frequent pairs are shown; the JSON file contains more."
+    note = f'<p class="note">{note}</p>'
     return figure + _table("tags", results[:_LISTED], control) + note
 
 
@@ -146,9 +156,7 @@ def _bars(name: str, shown: Sequence[PairFigures], label: str) -> Drawing:
         "best fixed offset": [figures.offset_accuracy for figures in shown],
         "chance": [figures.chance for figures in shown],
     }
-    return grouped_bars(
-        name, [printable(pair_name(figures), 40) for figures in shown], series, label
-    )
+    return grouped_bars(name, list(map(_short_name, shown)), series, label)
 
 
 def _table(title: str, results: Sequence[PairFigures], control: Sequence[PairFigures]) -> str:
