@@ -652,6 +652,41 @@ def test_numbers_of_thousands_of_digits_are_refused_too(
             ask()
 
 
+def test_links_that_form_a_loop_end_in_our_errors(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Older versions of Python have an error of their own for them, which was a fault of ours."""
+    loop, table, out = tmp_path / "loop", tmp_path / "a.csv", tmp_path / "out"
+    loop.symlink_to(loop)
+    rows = (f"word{n} text,{'ab'[n % 2]}\n" for n in range(20))
+    table.write_text("text,label\n" + "".join(rows), encoding="utf-8")
+    for ask in (
+        lambda: bertsmith.load(loop),
+        lambda: bertsmith.finetune(loop, table, out=out),
+        lambda: bertsmith.distil(loop, table, student="1/16", out=out),
+    ):
+        with pytest.raises(ModelFolderError, match=r"loop: cannot be read: .*loop"):
+            ask()
+    with pytest.raises(ExampleError, match=r"loop: cannot be read: .* form a loop"):
+        bertsmith.finetune(folders["class"], loop, out=out)
+
+
+def test_digits_that_are_no_number_of_use_end_in_our_errors(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    table, out = tmp_path / "a.csv", tmp_path / "out"
+    table.write_text("text,label\nword1,a\nword2,b\n", encoding="utf-8")
+    for student in ("²", "9" * 5000):
+        with pytest.raises(ModelFolderError, match="no such folder"):
+            bertsmith.distil("nothing", table, student=student, out=out)
+    model = bertsmith.load(folders["class"])
+    with pytest.raises(ConfigError, match="there is no layer '999"):
+        model.embed(["word1"], layer="9" * 5000)
+    with pytest.raises(ConfigError, match="a weight of a layer is beyond all use; it must be at m"):
+        model.embed(["word1"], layer="mix:1e39,1,1")
+    for workers in (0, 2**31):
+        with pytest.raises(ConfigError, match=rf"workers is {workers}; it must be in \[1, 1024\]"):
+            bertsmith.prepare("a.txt", vocab="vocab", out=out, workers=workers)
+
+
 def test_arguments_of_wrong_types_end_in_our_errors(tmp_path: Path) -> None:
     load, finetune, prepare, pretrain = (
         getattr(bertsmith, name) for name in ("load", "finetune", "prepare", "pretrain")

@@ -40,6 +40,8 @@ from bertsmith.tokens.basic import is_ideograph, is_punctuation
 from bertsmith.tokens.tokenizer import Tokenizer
 
 _MIX = "mix:"
+# Python refuses to read numbers of thousands of digits
+_MAX_DIGITS = 18
 
 
 def _sum(layers: range) -> LayerMix:
@@ -73,7 +75,7 @@ def layer_mix(name: str, layers: int) -> LayerMix:
     learned and kept as JSON, or ``mix:W,W,...`` for a factor a layer, with the embeddings or
     without. Raises `ConfigError`.
     """
-    if name.isdecimal():
+    if name.isdecimal() and len(name) <= _MAX_DIGITS:
         return _checked(_single_layer(int(name)), name, layers)
     if name.startswith(_MIX):
         return _checked(_mix(name.removeprefix(_MIX), layers), name, layers)

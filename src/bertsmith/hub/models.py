@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from bertsmith.core.errors import DiskError, HubError, ModelFolderError
-from bertsmith.core.files import read_json, write_json
+from bertsmith.core.files import canonical, read_json, write_json
 from bertsmith.core.log import progress, say, short_number
 from bertsmith.core.printable import shell_word
 from bertsmith.hub.client import HubUnreachable, client_errors, hub_api, is_offline
@@ -84,8 +84,9 @@ def model_folder(name: str | Path, purpose: Purpose = "model") -> Path:
 
 def origin(folder: Path) -> str | None:
     """Return the hub name and commit of a folder in the hub's cache; None for any other folder."""
-    commit, repository = folder.resolve().name, folder.resolve().parent.parent.name
-    if folder.resolve().parent.name != "snapshots" or not repository.startswith("models--"):
+    place = canonical(folder)
+    commit, repository = place.name, place.parent.parent.name
+    if place.parent.name != "snapshots" or not repository.startswith("models--"):
         return None
     return f"{PREFIX}{repository.removeprefix('models--').replace('--', '/')}@{commit}"
 

@@ -103,6 +103,10 @@ AfterPooling = Dense | UnitLength | Truncation
 """A layer on what is pooled."""
 
 
+# with larger ones vectors overflow
+_MAX_WEIGHT = 1e9
+
+
 @dataclass(frozen=True, kw_only=True)
 class LayerMix(Config):
     """A token's vector from several layers: their weighted sum, or their concatenation.
@@ -127,8 +131,12 @@ class LayerMix(Config):
                 f"{counted(len(self.weights), 'weight')} for {counted(len(self.layers), 'layer')}",
                 remedy="give one a layer",
             )
-        if not all(map(math.isfinite, (*(self.weights or ()), self.scale))):
+        factors = (*(self.weights or ()), self.scale)
+        if not all(map(math.isfinite, factors)):
             raise ConfigError("a weight of a layer is not a number")
+        if max(map(abs, factors)) > _MAX_WEIGHT:
+            remedy = f"it must be at most {_MAX_WEIGHT:g}"
+            raise ConfigError("a weight of a layer is beyond all use", remedy=remedy)
 
     @property
     def parts(self) -> int:

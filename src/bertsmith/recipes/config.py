@@ -141,6 +141,10 @@ class ExtendConfig(Config):
         check_least(self, {"add": 1})
 
 
+MAX_WORKERS = 1024
+"""Largest number of processes that encode: each has text in memory that waits for it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PrepareConfig(Config):
     """The options of encoding a corpus into a token store."""
@@ -164,7 +168,7 @@ class PrepareConfig(Config):
     """Show the files, how they are read, and the first documents with their tokens; then stop."""
 
     def __post_init__(self) -> None:
-        check_least(self, {"workers": 1})
+        check_range(self, ["workers"], f"[1, {MAX_WORKERS}]")
         check_range(self, ["held_out"], "[0, 1)")
         check_cluster(self.ray)
         if self.ray is not None and self.workers is not None:

@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from bertsmith.core.config import typed_value
 from bertsmith.core.errors import ConfigError, ModelFolderError, UserError
-from bertsmith.core.files import json_problem
+from bertsmith.core.files import canonical, json_problem
 from bertsmith.core.keywords import in_python, python_terms
 from bertsmith.core.log import reworded
 from bertsmith.core.options import check_size, configured
@@ -150,7 +150,7 @@ class LoadedModel:
     ) -> None:
         self.name = str(name)
         # the working folder may be another one later
-        self._folder, self._device, self._config = folder.resolve(), device, config
+        self._folder, self._device, self._config = canonical(folder), device, config
         self._version = FolderVersion.of(self._folder)
         self._sentences = read_sentence_folder(self._folder)
         self.engine, self.tokenizer = open_model(self._folder, device, config)

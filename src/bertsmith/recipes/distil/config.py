@@ -25,6 +25,7 @@ GeneralRecipe = Literal["quick", "paper"]
 StartLayers = Literal["alternate", "uniform", "bottom", "new"]
 
 _SIZE = re.compile(r"([1-9]\d{0,3})/([1-9]\d{0,5})")
+_WIDTH = re.compile(r"0*[1-9][0-9]{0,17}")
 _TIMES = re.compile(r"(\d+(\.\d+)?)x")
 
 
@@ -71,7 +72,7 @@ class StudentConfig(Config):
     @property
     def width(self) -> int | None:
         """The width alone, as of static vectors; None where it is not all that is given."""
-        return int(self.student) if self.student.isdigit() and int(self.student) else None
+        return int(self.student) if _WIDTH.fullmatch(self.student) else None
 
     @property
     def speedup(self) -> float:

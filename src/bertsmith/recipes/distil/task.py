@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from bertsmith.core.errors import ModelFolderError
+from bertsmith.core.files import canonical
 from bertsmith.core.log import say
 from bertsmith.core.printable import shell_word
 from bertsmith.engine.devices import device_named, training_precision
@@ -81,7 +82,7 @@ def distil_task(config: DistilConfig) -> DistilOutcome:
     """
     device = device_named(config.device)
     folder = RunFolder(config.out)
-    teacher = FolderVersion.of(config.teacher.resolve())
+    teacher = FolderVersion.of(canonical(config.teacher))
     read = FilesRead.of(config.data, config.dev, config.teaching.unlabelled)
     config, inputs, prepared = _read(config, device, folder)
     config, unlabelled = _read_transfer_set(config, prepared)
@@ -252,7 +253,7 @@ def _student(
     token_table = (
         named is None and not layers and options.start != "new" and can_take_token_table(encoder)
     )
-    versions = () if named is None else (FolderVersion.of(named.resolve()),)
+    versions = () if named is None else (FolderVersion.of(canonical(named)),)
     return NewStudent(
         teacher=config.teacher, config=head, layers=layers, device=device,
         token_table=token_table, folder=named, versions=versions,
@@ -265,7 +266,7 @@ def _resolve_run(
     unlabelled, masked_lm = config.teaching.unlabelled, config.teaching.augment_with
     return DistilRun(
         task=prepared.task.name,
-        teacher=config.teacher.resolve(),
+        teacher=canonical(config.teacher),
         teacher_hash=weights_hash(config.teacher),
         teacher_reading_hash=reading_hash(config.teacher),
         origin=origin(config.teacher),

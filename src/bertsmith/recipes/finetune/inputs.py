@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.core.files import FileState, file_hash, text_hash, unreadable
+from bertsmith.core.files import FileState, canonical, file_hash, text_hash, unreadable
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted
 from bertsmith.network.config import EncoderConfig, ModelConfig
@@ -175,9 +175,9 @@ def hash_of(path: Path) -> str:
 def labelled_files(train: Path, dev: Path | None) -> dict[str, Any]:
     """Return the fields of `LabelledFiles`; raises `ExampleError`."""
     return {
-        "train": train.resolve(),
+        "train": canonical(train),
         "train_hash": hash_of(train),
-        "dev": None if dev is None else dev.resolve(),
+        "dev": None if dev is None else canonical(dev),
         "dev_hash": None if dev is None else hash_of(dev),
     }
 

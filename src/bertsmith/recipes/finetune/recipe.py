@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from bertsmith.core.config import path_of
+from bertsmith.core.files import canonical
 from bertsmith.core.log import say
 from bertsmith.core.printable import counted, shell_word
 from bertsmith.core.signals import Interrupted
@@ -111,7 +112,7 @@ def finetune(config: FinetuneConfig) -> FinetuneOutcome:
     if config.tensorboard:
         require_tensorboard(config.out)
     folder = RunFolder(config.out)
-    base, read = FolderVersion.of(config.model.resolve()), FilesRead.of(config.train, config.dev)
+    base, read = FolderVersion.of(canonical(config.model)), FilesRead.of(config.train, config.dev)
     config, inputs, prepared, notes = _read_inputs(config, folder, device)
     with folder.owned():
         plan = _plan_parallel(config, inputs.base, prepared, device, folder)
@@ -209,7 +210,7 @@ def _resolve_run(
     options = config.experiment
     return FinetuneRun(
         task=data.task.name,
-        model=config.model.resolve(),
+        model=canonical(config.model),
         origin=origin(config.model),
         model_hash=weights_hash(config.model),
         model_reading_hash=reading_hash(config.model),

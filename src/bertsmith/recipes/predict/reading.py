@@ -185,5 +185,5 @@ def _has_column(path: Path, columns: Columns, name: str) -> bool:
     head = Table(path, ExampleError, encoding=columns.encoding).head()
     if head is None:
         return False
-    number = head.delimited and name.isdecimal() and int(name) < len(head.names)
+    number = head.delimited and is_position(name) and int(name) < len(head.names)
     return number or index_of(head.names, name) is not None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from bertsmith.core.errors import ExampleError
-from bertsmith.core.files import unreadable
+from bertsmith.core.files import canonical, unreadable
 from bertsmith.text.bad_rows import FAIL, BadRows
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import Example
@@ -227,7 +227,7 @@ def task_of(path: Path) -> tuple[GlueTask, str] | None:
     """Return the task and split of a file in a folder of its task's name; None for others."""
     name = path.name.removesuffix(".gz").removesuffix(".zst")
     for task in TASKS.values():
-        if task.name.lower() == path.resolve().parent.name.lower():
+        if task.name.lower() == canonical(path).parent.name.lower():
             splits = (split for split in task.splits if name in task.names_of(split))
             return next(((task, split) for split in splits), None)
     return None
