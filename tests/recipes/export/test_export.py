@@ -486,6 +486,10 @@ def test_what_differs_from_the_engine_is_refused() -> None:
     [
         (["--to", "onnx", "--precision", "int8"], "give --calibrate TEXTS, and --dev LABELLED"),
         (["--to", "onnx", "--dev", "dev.csv"], "add --precision int8"),
+        (["--to", "onnx", "--threads", "3"], "--threads is for int8; leave it out, or add --pre"),
+        (["--to", "onnx", "--max-length", "16"], "--max-length is for int8; leave it out"),
+        (["--to", "openvino", "--text-column=a"], "--text-column is for int8; leave it out"),
+        (["--to", "torch-export", "--on-bad", "skip"], "--on-bad is for int8; leave it out"),
         (["--to", "openvino", "--precision", "int8"], "--precision int8 is not for openvino"),
     ],
 )

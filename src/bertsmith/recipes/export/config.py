@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least
 from bertsmith.core.errors import ConfigError
+from bertsmith.core.options import typed_options
 from bertsmith.tasks.config import Reading, TextLength
 
 Target = Literal["onnx", "openvino", "torch-export", "transformers.js"]
@@ -48,6 +50,12 @@ class ExportConfig(Config):
             if self.calibrate is not None or self.dev is not None:
                 raise ConfigError(
                     "--calibrate and --dev are for int8", remedy="add --precision int8"
+                )
+            threads = "" if self.threads is None else " --threads"
+            if given := threads + typed_options(self.length) + typed_options(self.reading):
+                option = re.split("[ =]", given)[1]
+                raise ConfigError(
+                    f"{option} is for int8", remedy="leave it out, or add --precision int8"
                 )
             return
         if self.to not in ("onnx", "transformers.js"):
