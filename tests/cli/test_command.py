@@ -614,6 +614,14 @@ def test_an_empty_name_of_a_file_is_not_the_working_folder(verb: str) -> None:
     read_arguments(verb, COMMANDS[verb], ["model", "-", *out])
 
 
+def test_an_empty_size_is_none_to_choose() -> None:
+    """A small model was trained, which neither the text nor the budget had chosen."""
+    for size in ("", " "):
+        line = ["store", "--out", "run", "--steps", "1", "--model", size]
+        with pytest.raises(ConfigError, match="--model is empty; name a size, or leave it out"):
+            read_arguments("pretrain", COMMANDS["pretrain"], line)
+
+
 @pytest.mark.parametrize("given", ["", " ", ",", " , "])
 def test_an_empty_list_is_refused_and_not_taken_for_none(given: str) -> None:
     for line in (["--salts", given], ["--salts", "0.5", f"--salts={given}"]):

@@ -183,6 +183,9 @@ class PretrainConfig(Config):
                 "a resumed run keeps its settings",
                 remedy="leave them out, or give the whole command that began it, with its store",
             )
+        if self.model is not None and not self.model.strip():
+            # a variable of the shell may be unset
+            raise ConfigError("--model is empty", remedy="name a size, or leave it out")
         for name in ("model", "recipe"):
             if {name, "from"} <= set_options:
                 raise ConfigError(
