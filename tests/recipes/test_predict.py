@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 import transformers
 
+from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError, DiskError, ExampleError, ModelFolderError
 from bertsmith.engine.config import FULL_PRECISION, ContinuationConfig
 from bertsmith.engine.predictor import Predictor
@@ -67,6 +69,40 @@ def test_lines_of_standard_input_are_classified_in_order(
         assert sum(shares.values()) == pytest.approx(1, abs=1e-4)
         assert result["label"] == max(shares, key=shares.__getitem__)
         assert result["probability"] == max(shares.values())
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["predict classifier rows.csv", "predict base rows.jsonl", "score base rows.tsv",
+     "evaluate classifier rows", "finetune base rows --out run",
+     "finetune base few.csv --dev rows --out run", "inspect base rows --out page.html",
+     "quantize classifier --calibrate few.csv --dev rows --out int8"],
+)  # fmt: skip
+def test_a_pipe_that_is_read_more_than_once_is_refused(
+    line: str, classifier: Path, base_folder: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """The second reading waited for ever."""
+    monkeypatch.chdir(tmp_path)
+    (pipe,) = re.findall(r"rows[.a-z]*", line)
+    os.mkfifo(pipe)
+    Path("few.csv").write_text("text,label\nword1 good,ham\nword2 bad,spam\n" * 9, encoding="utf-8")
+    folders = {"classifier": str(classifier), "base": str(base_folder)}
+    assert main([folders.get(word, word) for word in line.split()]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(
+        f"bertsmith: {pipe}: is a pipe, and has to be read more than once; write"
+    )
+
+
+def test_bad_rows_of_a_pipe_have_no_place(classifier: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "texts"
+    os.mkfifo(pipe)
+    config = PredictConfig(model=classifier, file=str(pipe), reading=Reading(on_bad="quarantine"))
+    with pytest.raises(
+        ConfigError, match=r"beside their file, and .*texts is none; give --on-bad s"
+    ):
+        predict(config)
 
 
 def test_json_on_standard_input_is_said_to_be_read_as_text(

@@ -305,8 +305,8 @@ def check_size(shown: str, value: object) -> None:
 
     `shown` is what the message calls it. Python itself refuses to write the largest ones.
     """
-    items: tuple[Any, ...] = tuple(value) if isinstance(value, list | tuple) else (value,)
-    if any(isinstance(item, Rational) and abs(int(item)) >= _BEYOND_USE for item in items):
+    items = value if isinstance(value, list | tuple) else (value,)
+    if any(isinstance(item, Rational) and not -_BEYOND_USE < item < _BEYOND_USE for item in items):
         raise ConfigError(f"{shown} is beyond all use", remedy="it must be below 10^18")
 
 

@@ -502,6 +502,17 @@ _OFFICE = {
 }
 
 
+def refuse_pipe(path: Path, *, remedy: str = "write what it gives to a file") -> None:
+    """Raise `ExampleError` for a pipe, where a file is read more than once.
+
+    The second reading would wait for ever, or get another part.
+    """
+    if path.is_fifo():
+        raise ExampleError(
+            "is a pipe, and has to be read more than once", where=path, remedy=remedy
+        )
+
+
 def refuse_foreign(path: Path) -> None:
     """Raise `ExampleError` for a file that begins like a foreign format, not like a table or text.
 

@@ -34,6 +34,7 @@ from bertsmith.tasks.task import ReadingLimits, Row, Task, check_windows
 from bertsmith.text.examples.example import Example, folded
 from bertsmith.text.examples.formats.mctest import answers_beside
 from bertsmith.text.headers import is_position
+from bertsmith.text.opening import refuse_pipe
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import CONFIG_FILE, load_model
 
@@ -297,6 +298,8 @@ def read_inputs(
 
     Writes nothing. Raises `ExampleError`, `ConfigError` or `ModelFolderError`.
     """
+    for path in filter(None, (train, dev)):
+        refuse_pipe(path)
     chosen, reason = task_for(train, task, settings.reading)
     base, tokenizer = load_model(model)
     check_task(chosen, settings)

@@ -35,6 +35,7 @@ from bertsmith.tasks.rows import pick_classes, print_rows
 from bertsmith.tasks.task import Task, counted_rows
 from bertsmith.tasks.uncertainty import clusters_note, interval_of
 from bertsmith.text.examples.tagged import names_entities
+from bertsmith.text.opening import refuse_pipe
 from bertsmith.weights.folder import load_model
 
 
@@ -120,6 +121,7 @@ def labelled_rows(
 
     Raises `ExampleError` for rows that the model cannot be measured on.
     """
+    refuse_pipe(file)
     task, trained = answering.task, config.preprocessing
     pairs = None if trained is None else trained.pairs
     reading = reading_as_trained(reading, trained, str(file), labelled=True)

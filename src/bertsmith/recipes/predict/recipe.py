@@ -47,7 +47,7 @@ from bertsmith.text.examples.example import BadLabel, Example, classes_of
 from bertsmith.text.examples.reading import Check, reading_note
 from bertsmith.text.examples.tagged import Tagged
 from bertsmith.text.growing import as_first_opened
-from bertsmith.text.opening import kind_of
+from bertsmith.text.opening import kind_of, refuse_pipe
 from bertsmith.text.tables import TABLES
 
 Columns = Mapping[str, Any]
@@ -154,15 +154,11 @@ def open_rows(
 
 
 def _check_pipe(task: Task[Any], path: Path) -> None:
-    """Raise `ExampleError` for a pipe that finding out its layout would use up."""
-    if task.reader.pairs or not path.is_fifo():
+    """Raise `ExampleError` for a pipe whose layout is looked at, or whose rows are read twice."""
+    if task.reader.pairs and kind_of(path) not in (*TABLES, ".xml"):
         return
     texts = ", or give a text a line as standard input (-)" if task.reader.of_text else ""
-    raise ExampleError(
-        f"is a pipe, and {task.title.lower()} has to look at its rows before it reads them",
-        where=path,
-        remedy=f"write them to a file{texts}",
-    )
+    refuse_pipe(path, remedy=f"write its rows to a file{texts}")
 
 
 def check_of(answering: Answering[Any, Any], reading: Reading) -> Check | None:

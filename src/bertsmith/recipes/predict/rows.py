@@ -24,7 +24,7 @@ from bertsmith.tasks.task import Task
 from bertsmith.text.bad_rows import BadRows, Refuse
 from bertsmith.text.examples.example import Example, as_written
 from bertsmith.text.examples.reading import Check, has_cells, has_labels, read_examples, table_kind
-from bertsmith.text.opening import TextFile, kind_of
+from bertsmith.text.opening import TextFile, kind_of, refuse_pipe
 from bertsmith.text.tables import DELIMITED, TABLES, ColumnSelection, Table, TableHead
 from bertsmith.text.white_space import tidy, tidy_places
 
@@ -98,6 +98,9 @@ def text_rows(
     if file == "-" or kind_of(path) not in TABLES:
         yield from _lines(file, reading, pairs=pairs, single=True, check=check)
         return
+    refuse_pipe(
+        path, remedy="write its rows to a file, or give a text a line as standard input (-)"
+    )
     refusals = Refusals(reading.bad_rows)
     rows = read_examples(path, reading.columns, need_label=False, bad=refusals, check=check)
     delimited = kind_of(path) in DELIMITED
@@ -198,9 +201,11 @@ def _lines(
     """Yield lines of a text, as pairs with a tab between; with `single` those without one too."""
     bad, columns = reading.bad_rows, reading.columns
     columns.check_read(file, "lines of text")
-    if file == "-" and bad.on_bad == "quarantine":
+    is_pipe = file == "-" or Path(file).is_fifo()
+    if is_pipe and bad.on_bad == "quarantine":
         raise ConfigError(
-            f"bad rows are written beside their file, and {STANDARD_INPUT} is none",
+            f"bad rows are written beside their file, and {STANDARD_INPUT if file == '-' else file} "
+            "is none",
             remedy="give --on-bad skip, or name a file",
         )
     if file == "-":
