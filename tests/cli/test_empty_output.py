@@ -73,6 +73,22 @@ def test_an_empty_folder_is_filled_and_another_one_left_alone(
     assert {path.name for path in tmp_path.iterdir()} == {"empty", "taken"}
 
 
+@pytest.mark.parametrize(
+    ("verb", "folder"),
+    [("explain", "page.html"), ("inspect", "page.html"), ("inspect", "page.json")],
+)
+def test_a_page_is_no_folder(
+    verb: str, folder: str, places: dict[str, Path], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """It was refused when all had been computed."""
+    (tmp_path / folder).mkdir()
+    out = tmp_path / "page.html"
+    assert main([verb, "nothing", str(places["TEXT"]), "--out", str(out)]) == 2
+    said = capsys.readouterr().err
+    assert f"page.html', and {folder} is a folder; name another file" in said
+
+
 def test_vectors_are_no_folder(
     places: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,7 +96,7 @@ def test_vectors_are_no_folder(
     out.mkdir()
     arguments = [str(places["MODEL"]), str(places["TEXT"]), "--out", str(out)]
     assert main(["embed", *arguments]) == 2
-    assert "vectors.npy, a folder; name a file in it" in capsys.readouterr().err
+    assert "vectors.npy is a folder; name another file" in capsys.readouterr().err
     assert list(tmp_path.rglob("*")) == [out]
     assert main(["embed", *arguments[:-1], str(out / "vectors.npy")]) == 0
     assert (out / "vectors.npy").is_file()

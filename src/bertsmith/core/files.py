@@ -280,12 +280,16 @@ def canonical(path: str | Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def check_not_read(out: Path, outputs: Iterable[Path], read: str | Path) -> None:
-    """Raise `ConfigError` if one of the `outputs` of `out` would replace a file that is read.
+def check_outputs(out: Path, outputs: Iterable[Path], read: str | Path) -> None:
+    """Raise `ConfigError` if one of the `outputs` of `out` is a folder, or a file that is read.
 
-    ``-``, standard input, is no file.
+    It would be found out when all is computed, or replaced. ``-``, standard input, is no file.
     """
     for path in outputs:
+        if path.is_dir():
+            raise ConfigError(
+                f"--out is {str(out)!r}, and {path.name} is a folder", remedy="name another file"
+            )
         if str(read) != "-" and canonical(path) == canonical(read):
             raise ConfigError(
                 f"--out is {str(out)!r}, which would replace {path.name}, the file that is read",

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.core.files import check_not_read, committed, created_folder, followed, writing
+from bertsmith.core.files import check_outputs, committed, created_folder, followed, writing
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import claimed, temporary_path
 from bertsmith.core.printable import count_with_verb, counted
@@ -240,7 +240,7 @@ def embed(config: EmbedConfig) -> None:
     Memory does not grow with the number of texts. How many were truncated is reported at the end.
     """
     check_kind(config.out)
-    check_not_read(config.out, [config.out], config.file)
+    check_outputs(config.out, [config.out], config.file)
     columns = Columns(**config.columns.to_dict())
     folder = model_folder(config.model)
     with as_first_opened(Path(config.file)):

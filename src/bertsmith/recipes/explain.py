@@ -21,7 +21,7 @@ from bertsmith.analysis.attributions.subjects import (
     text_of_words,
 )
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.core.files import check_not_read, followed
+from bertsmith.core.files import check_outputs, followed
 from bertsmith.core.log import Bar, progress, say, table_of
 from bertsmith.core.output import print_json, print_line, print_table
 from bertsmith.core.ownership import claimed_output
@@ -68,7 +68,7 @@ def explain(config: ExplainConfig) -> dict[str, Any]:
     """
     if config.out is not None:
         require_matplotlib()
-        check_not_read(config.out, [config.out], config.file)
+        check_outputs(config.out, [config.out], config.file)
     with nullcontext() if config.out is None else claimed_output(followed(config.out)):
         return _explain(config)
 

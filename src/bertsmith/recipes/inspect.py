@@ -32,7 +32,7 @@ from bertsmith.analysis.layers.context import (
 from bertsmith.analysis.layers.similarity import compare_layers
 from bertsmith.batches.examples import encode_rows
 from bertsmith.core.errors import ConfigError, ExampleError
-from bertsmith.core.files import check_not_read, followed
+from bertsmith.core.files import check_outputs, followed
 from bertsmith.core.log import progress, say, table_of
 from bertsmith.core.output import print_table
 from bertsmith.core.ownership import claimed_output, new_file
@@ -59,7 +59,7 @@ from bertsmith.text.coreference import (
 from bertsmith.text.examples.detection import columns_of_tags
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.formats.conll import joining_sign, read_tagged
-from bertsmith.text.opening import kind_of
+from bertsmith.text.opening import kind_of, refuse_pipe
 from bertsmith.text.treebank import Tree, read_trees
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
@@ -81,7 +81,7 @@ def inspect(config: InspectConfig) -> Mapping[str, Any]:
     if config.probes and not is_treebank(config.file):
         remedy = "give a .conllu, or leave it out"
         raise ConfigError("--probes needs a treebank", remedy=remedy)
-    check_not_read(config.out, [config.out, config.out.with_suffix(".json")], config.file)
+    check_outputs(config.out, [config.out, config.out.with_suffix(".json")], config.file)
     with claimed_output(followed(config.out)):
         return _inspected(config)
 
@@ -348,6 +348,8 @@ class Corpus:
         self._longest = min(config.max_length or encoder.longest, encoder.longest)
         self._columns = Columns(**config.columns.to_dict())
         self._path = Path(config.file)
+        if config.file != "-":
+            refuse_pipe(self._path)
         self.treebank = is_treebank(config.file)
         self.layout = (
             None if config.file == "-" else coreference_layout(self._path, self._columns.encoding)
