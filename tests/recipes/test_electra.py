@@ -168,23 +168,23 @@ def test_a_stopped_run_goes_on_to_the_very_same_model(
     ]
     assert len(losses[0]) == STEPS
     assert losses[0] == losses[1]
-    for name, tensor in whole.model.state_dict().items():
-        assert torch.equal(resumed.model.state_dict()[name], tensor), name
+    for name, tensor in whole.network.state_dict().items():
+        assert torch.equal(resumed.network.state_dict()[name], tensor), name
 
 
 def test_held_out_text_is_measured_without_dropout_in_the_generator(
     whole: PretrainOutcome, store: Path
 ) -> None:
-    objective = objective_of(whole.model.config, seed=3)
+    objective = objective_of(whole.network.config, seed=3)
     generator = objective.own["masked_lm"]
-    assert whole.model.config.encoder.dropout > 0
+    assert whole.network.config.encoder.dropout > 0
     held_out = held_out_batches(whole.tokenizer, TokenStore(store), settings().samples)
     generator.eval()
-    expected = evaluate_held_out(whole.model, objective, held_out)
+    expected = evaluate_held_out(whole.network, objective, held_out)
     generator.train()
     for seed in (1, 2):
         torch.manual_seed(seed)
-        assert evaluate_held_out(whole.model, objective, held_out) == expected
+        assert evaluate_held_out(whole.network, objective, held_out) == expected
     assert all(part.training for part in generator.modules())
 
 
@@ -217,7 +217,7 @@ def test_a_discriminator_goes_on_beside_a_new_generator(
     again = pretrain(
         PretrainConfig(store=store, out=tmp_path / "more", from_=parent, steps=2, settings=own)
     )
-    assert again.model.config == whole.model.config
+    assert again.network.config == whole.network.config
     assert "replaced_tokens_loss" in again.held_out
     told = " ".join(capsys.readouterr().err.split())
     assert "masking: 15 % of the tokens, of these 85 % by [MASK], 0 % by random tokens" in told
@@ -262,7 +262,7 @@ def test_the_best_measurement_has_the_least_loss_as_training_weighs_it(
     whole: PretrainOutcome, store: Path
 ) -> None:
     """The discriminator's counts 50 times: what it loses was called better with the generator."""
-    objective = objective_of(whole.model.config, seed=3)
+    objective = objective_of(whole.network.config, seed=3)
     held_out = held_out_batches(whole.tokenizer, TokenStore(store), settings().samples)
     changes = {"masked_lm": 0.0, "replaced_tokens": 0.0}
 
@@ -278,7 +278,7 @@ def test_the_best_measurement_has_the_least_loss_as_training_weighs_it(
     evaluator = Evaluator(measure_held_out(changed, held_out, "fp32", 1000), 2)
     state, lines = State(), []
     for step in (1, 2):
-        found = evaluator.measure(whole.model, replace(state, step=step), step / 2, lambda: False)
+        found = evaluator.measure(whole.network, replace(state, step=step), step / 2, lambda: False)
         assert found is not None
         state, line = found
         lines.append([line[f"held_out_{name}_loss"] for name in changes])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -257,8 +258,8 @@ def test_a_measurement_that_is_stopped_is_none(whole: PretrainOutcome, store_fol
     measure = measure_held_out(PRETRAINING, batches, "fp32", tokens=600)
     assert measure is not None
     asked = iter([False, False])
-    assert measure(whole.model, lambda: next(asked, True)) is None
-    figures = measure(whole.model, lambda: False)
+    assert measure(whole.network, lambda: next(asked, True)) is None
+    figures = measure(whole.network, lambda: False)
     assert figures is not None
     assert figures.metrics["masked_lm_count"] > 60
 
@@ -590,9 +591,13 @@ def test_a_size_is_chosen_and_kept(
     store_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = run(store_folder, tmp_path / "run", model=None, steps=2)
-    assert found.model.config.encoder.layers == 2
+    assert found.network.config.encoder.layers == 2
     told = capsys.readouterr().err
     assert "size tiny, since no --model is given: it reads about 380 tokens in 2 steps" in told
+    following = told.splitlines()[-1].removeprefix("next: ")
+    _, verb, model, *_ = shlex.split(following)
+    assert (verb, Path(model)) == ("finetune", found.model)
+    assert load_model(found.model)[0].config == found.network.config
     content = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
     assert content["settings"]["model"] == "tiny"
     run(store_folder, tmp_path / "run", model=None, steps=2)
@@ -614,7 +619,7 @@ def test_positions_that_are_not_learned(
         TokenStore(store_folder), found.tokenizer, QUICK.samples, seed=2
     ).next_batch(DataPosition())
     with torch.no_grad():
-        assert torch.equal(loaded.encoder(batch).last, found.model.encoder(batch).last)
+        assert torch.equal(loaded.encoder(batch).last, found.network.encoder(batch).last)
 
 
 def test_masked_lm_alone_on_one_document(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -626,7 +631,7 @@ def test_masked_lm_alone_on_one_document(tokenizer: Tokenizer, tmp_path: Path) -
     samples = replace(QUICK.samples, text="within_documents")
     found = run(tmp_path / "store", tmp_path / "run", settings=replace(QUICK, samples=samples))
     assert found.held_out == {}
-    assert not found.model.config.next_sentence
+    assert not found.network.config.next_sentence
     config = json.loads((found.folder / "model" / "config.json").read_text(encoding="utf-8"))
     assert config["architectures"] == ["BertForMaskedLM"]
     AutoModelForMaskedLM.from_pretrained(found.folder / "model")

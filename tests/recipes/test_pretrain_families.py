@@ -156,7 +156,7 @@ def test_what_transformers_cannot_hold_is_said_and_saved_as_our_own(
         AutoModelForMaskedLM.from_pretrained(first.folder / "model")
     model, _ = load_model(first.folder / "model")
     assert model.config.encoder.family == kind
-    for name, tensor in first.model.state_dict().items():
+    for name, tensor in first.network.state_dict().items():
         assert torch.equal(model.state_dict()[name], tensor), name
     text = "Ba ke lo" if left_to_right else "Ba [MASK] lo."
     (tmp_path / "asked.txt").write_text(text + "\n", encoding="utf-8")
@@ -171,5 +171,5 @@ def test_what_transformers_cannot_hold_is_said_and_saved_as_our_own(
             settings=continued_settings(first.folder / "model"),
         )
     )
-    assert again.model.config.encoder.family == kind
-    assert again.model.config.encoder.positions == model.config.encoder.positions
+    assert again.network.config.encoder.family == kind
+    assert again.network.config.encoder.positions == model.config.encoder.positions

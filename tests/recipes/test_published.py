@@ -290,6 +290,6 @@ def test_an_albert_run_is_an_albert_folder_that_can_be_continued(
     again = pretrain(
         PretrainConfig(store=store, out=tmp_path / "second", from_=parent, steps=2, settings=own)
     )
-    assert again.model.config.encoder == config
+    assert again.network.config.encoder == config
     assert "sentence_order_loss" in again.held_out
     assert first.state.step == 3

@@ -120,7 +120,7 @@ def _update_spectrum(options: dict[str, Any], recipe: GeneralRecipe, rate: float
         muon_learning_rate=rate if recipe == "quick" else None,
     )  # fmt: skip
     out = options["out"] / recipe
-    student = _run(options | {"general": general, "steps": 1, "out": out}).model
+    student = _run(options | {"general": general, "steps": 1, "out": out}).network
     name = "encoder.blocks.0.attention.query.weight"
     before = load_model(options["teacher"])[0].get_parameter(name)
     decayed = before * (1 - rate * OptimiserConfig().weight_decay)
@@ -167,7 +167,7 @@ def test_a_narrow_student_starts_from_the_token_table_of_its_teacher(
         """Return the correlation of the cosines of tokens in both tables."""
         out = options["out"] / str(student.get("start"))
         config = StudentConfig(student="2/21", **student)
-        model = _run(options | {"student": config, "out": out}).model
+        model = _run(options | {"student": config, "out": out}).network
         both = torch.stack([_cosines(item) for item in (load_model(options["teacher"])[0], model)])
         return float(torch.corrcoef(both)[0, 1])
 
@@ -258,8 +258,8 @@ def test_a_narrow_student_goes_on_to_the_same_end(
     assert isinstance(whole, PretrainOutcome)
     assert resumed.state.step == whole.state.step == 4
     assert resumed.held_out == whole.held_out
-    assert not resumed.model.config.masked_lm
-    for mine, other in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+    assert not resumed.network.config.masked_lm
+    for mine, other in zip(resumed.network.parameters(), whole.network.parameters(), strict=True):
         assert torch.equal(mine, other)
     # the projection is trained and saved, and no part of the student
     (*_, newest) = sorted(RunFolder(options["out"]).checkpoints.glob("step-*"))

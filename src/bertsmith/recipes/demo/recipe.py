@@ -187,9 +187,10 @@ def _pretrain(
             minutes=minutes,
             settings=settings,
             force=True,
-        )
+        ),
+        say_next=False,
     )
-    fillings_after = fill(outcome.model, tokenizer)
+    fillings_after = fill(outcome.network, tokenizer)
     columns = SENTENCES, map(in_words, fillings_before), map(in_words, fillings_after)
     return outcome, list(zip(*columns, strict=True))
 
@@ -198,8 +199,8 @@ def _tasks(
     modules: list[ModuleText], outcome: PretrainOutcome, tokenizer: Tokenizer, seed: int
 ) -> Learned:
     """Run the labelled task, the word-order task and the search, and print their results."""
-    folder = outcome.folder / "model"
-    encoder = outcome.model.config.encoder
+    folder = outcome.model
+    encoder = outcome.network.config.encoder
     # pre-training may have been left fewer, by other programs that have ended
     max_threads = torch.get_num_threads() if threads_are_set() else usable_processors()
     choice = quick_choice(encoder.hidden, encoder.feed_forward, max_threads)
@@ -213,12 +214,12 @@ def _tasks(
     )
     held_out = held_out_documents(as_documents(modules), HELD_OUT)
     gaps = make_gap_task(modules, held_out, tokenizer)
-    missing = find_missing_words(gaps, outcome.model, tokenizer) if gaps else None
+    missing = find_missing_words(gaps, outcome.network, tokenizer) if gaps else None
     if missing:
         print_missing_words(missing)
     else:
         say("6. the missing word: left out, too few held-out sentences have one of its words")
-    search = search_both_ways(make_search(modules), outcome.model, tokenizer)
+    search = search_both_ways(make_search(modules), outcome.network, tokenizer)
     print_search(search)
     return Learned(topic=topic, missing=missing, search=search)
 
@@ -233,7 +234,7 @@ def _figures(outcome: PretrainOutcome, learned: Learned, out: Path) -> dict[str,
         "finetune": learned.topic.to_dict(),
         "missing_word": learned.missing.to_dict() if learned.missing else None,
         "search": learned.search.to_dict(),
-        "model": str(outcome.folder / "model"),
+        "model": str(outcome.model),
         "report": str(out / "report.html"),
     }
 

@@ -353,7 +353,7 @@ def _train_student(
         _finish(run, folder, model, tokenizer, store, state, figures)
     say(f"{clock.elapsed / 60:.2f} minutes in all, {state.seconds / 60:.2f} of them in steps")
     return PretrainOutcome(
-        model=model, tokenizer=tokenizer, state=state, held_out=figures, folder=folder.path
+        network=model, tokenizer=tokenizer, state=state, held_out=figures, folder=folder.path
     )
 
 

@@ -43,6 +43,11 @@ class StaticOutcome:
     vectors: Tensor
     kept: float
 
+    @property
+    def model(self) -> Path:
+        """The folder of the model."""
+        return self.folder
+
     def __repr__(self) -> str:
         size, width = self.vectors.shape
         return f"<StaticOutcome {str(self.folder)!r}: {size:,} vectors of {width}>"

@@ -64,19 +64,26 @@ from bertsmith.weights.folder import read_config, save_model
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainOutcome:
-    """The result of a finished run."""
+    """The result of a finished run; `network` is what is saved in the folder `model`."""
 
-    model: Model
+    network: Model
     tokenizer: Tokenizer
     state: State
     held_out: dict[str, float]
     folder: Path
 
+    @property
+    def model(self) -> Path:
+        """The folder of the model."""
+        return RunFolder(self.folder).model
+
     def __repr__(self) -> str:
         return f"<PretrainOutcome {str(self.folder)!r}: {describe(self.state, self.held_out)}>"
 
 
-def pretrain(config: PretrainConfig, *, clock: Clock | None = None) -> PretrainOutcome:
+def pretrain(
+    config: PretrainConfig, *, clock: Clock | None = None, say_next: bool = True
+) -> PretrainOutcome:
     """Pre-train a BERT on a store, or resume the run in `out`.
 
     Without `model` the size is chosen by the text and the budget (planning.py). Without
@@ -86,7 +93,8 @@ def pretrain(config: PretrainConfig, *, clock: Clock | None = None) -> PretrainO
     by the pre-flight check stop a new run, unless `force` is given. The number of `workers` does
     not change the result, and may differ when a run is resumed. Minutes are those of the `clock`,
     from this call on by default. Under torchrun, all processes share each step, with `shard` also
-    weights and optimiser. Raises `UserError` children, and `Interrupted` after Ctrl-C.
+    weights and optimiser. `say_next` ends with the command that usually follows. Raises `UserError`
+    children, and `Interrupted` after Ctrl-C.
     """
     clock, out, folder = clock or Clock(), config.out, RunFolder(config.out)
     if config.tensorboard:
@@ -98,9 +106,12 @@ def pretrain(config: PretrainConfig, *, clock: Clock | None = None) -> PretrainO
         device = world.place(device_named(run.device if config.device == "auto" else config.device))
         log = config.tensorboard and world.first
         with tensorboard_events(folder, out / "tensorboard") if log else nullcontext():
-            return run_training(
+            outcome = run_training(
                 config, run, TokenStore(run.store), folder, device, world=world, clock=clock
             )
+        if say_next and world.first:
+            say(f"next: bertsmith finetune {shell_word(outcome.model)} TRAIN --out RUN")
+        return outcome
 
 
 def run_training(
@@ -140,7 +151,7 @@ def run_training(
         unshard(prepared.objective.own)
         figures = world.broadcast(lambda: _finish(prepared, state, clock, plan.evaluated_tokens))
     return PretrainOutcome(
-        model=prepared.model,
+        network=prepared.model,
         tokenizer=prepared.tokenizer,
         state=state,
         held_out=figures,
