@@ -62,6 +62,7 @@ def outcome(
         long=0,
         cut=cut,
         longest=128,
+        limit=512,
     )
 
 
@@ -161,7 +162,10 @@ def test_a_lead_of_the_best_of_many_baselines_is_told_with_its_p() -> None:
 def test_a_model_that_read_less_says_so() -> None:
     told = outcome([0.70], 0.90, cut=2).verdict()
     assert "the model read at most 128 tokens of each text, which cut 100 % of them" in told
-    assert "--max-length N reads more, --truncation windows everything" in told
+    assert told.endswith("all: --max-length N reads more, --truncation windows reads everything")
+    # a model of so many positions can read no more
+    told = replace(outcome([0.70], 0.90, cut=2), limit=128).verdict()
+    assert told.endswith("all: --truncation windows reads everything")
     assert "cut" not in outcome([0.70], 0.90).verdict()
     assert "cut" not in outcome([0.70], None, cut=2).verdict()
 

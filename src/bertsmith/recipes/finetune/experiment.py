@@ -110,6 +110,8 @@ class Experiment:
     prepared: Prepared
     trials: Trials
     make_model: Callable[[int], Model]
+    limit: int
+    """Tokens that the model can read at once."""
 
     def run(self, options: ExperimentConfig) -> FinetuneOutcome:
         """Run all trainings that have no result yet, and return the outcome."""
@@ -155,6 +157,7 @@ class Experiment:
             long=prepared.train.long_texts + prepared.dev.long_texts,
             cut=prepared.train.cut_texts + prepared.dev.cut_texts,
             longest=prepared.limits.longest,
+            limit=self.limit,
         )
 
     def _trial(self, subfolder: str, title: str, seed: int) -> Trial:

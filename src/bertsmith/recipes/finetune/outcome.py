@@ -111,8 +111,8 @@ class FinetuneOutcome:
 
     `majority_baseline` has a name and a score; `interval` is the bootstrap interval of the seeds'
     mean score over dev sets, and `notes` are remarks on it; `difference` is that to the best
-    baseline, None without any; `long` counts the rows over the limit of `longest` tokens and `cut`
-    those of them that were truncated.
+    baseline, None without any; `long` counts the rows over `longest` tokens and `cut` those of them
+    that were truncated, where the model could read `limit` tokens.
     """
 
     folder: Path
@@ -129,6 +129,7 @@ class FinetuneOutcome:
     long: int
     cut: int
     longest: int
+    limit: int
 
     def __repr__(self) -> str:
         name = self.names[0]
@@ -278,10 +279,11 @@ class FinetuneOutcome:
             TF_IDF in baseline.name for baseline in self.baselines
         ):
             return ""
+        more = "--max-length N reads more, " if self.longest < self.limit else ""
         return (
             f"; the model read at most {self.longest} tokens of each text, which cut "
-            f"{100 * self.cut / texts:.0f} % of them, and {TF_IDF} all: --max-length N reads more, "
-            "--truncation windows everything"
+            f"{100 * self.cut / texts:.0f} % of them, and {TF_IDF} all: {more}"
+            "--truncation windows reads everything"
         )
 
     def choice(self) -> str:

@@ -126,6 +126,7 @@ def finetune(config: FinetuneConfig) -> FinetuneOutcome:
                 prepared=prepared,
                 trials=trials,
                 make_model=ModelFactory(base, inputs.task.head, inputs.data.labels, device),
+                limit=inputs.base.config.encoder.longest,
             )
             bad_rows = config.settings.reading.bad_rows.message()
             lines = (bad_rows, *notes, *describe(prepared), plan_note)
