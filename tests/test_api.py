@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -797,6 +798,13 @@ print(dir(bertsmith) == sorted(bertsmith.__all__))
     for name in bertsmith.__all__:
         assert getattr(bertsmith, name)
         assert getattr(bertsmith, name).__doc__
+
+
+def test_help_names_options_as_keywords_with_those_of_groups() -> None:
+    _, _, described = str(bertsmith.pretrain.__doc__).partition("Args:")
+    assert re.findall(r"--\w\S*", described.replace("tensorboard --logdir", "")) == []
+    assert "\n    masking: a dictionary of\n" in described
+    assert "\n        as_mask: Share of these that is replaced by [MASK]." in described
 
 
 def test_a_type_checker_finds_a_misspelt_name(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import io
 import math
 import os
@@ -554,7 +555,10 @@ def test_a_python_function_has_the_same_options() -> None:
     expected = changed(batch_size=3, yeast=Yeast(kind="dry", learning_rate=3e-3))
     assert function("rye", out="loaf", batch_size=3, yeast={"kind": "dry"}) == expected
     assert function(flour=["rye"], out=Path("loaf"), from_="Ann").from_ == "Ann"
-    assert "batch_size: loaves at a time" in str(function.__doc__)
+    described = str(function.__doc__)
+    assert "\n    batch_size: loaves at a time" in described
+    assert "\n    yeast: a dictionary of\n        kind: where it comes from\n" in described
+    assert {"from_", "batch_size", "yeast"} <= inspect.signature(function).parameters.keys()
     for values, named_values, message in (
         (("rye",), {}, "missing: out"),
         (("rye", "loaf"), {}, "bake has too many arguments"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import keyword
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -59,14 +59,12 @@ def python_function(
                 configured(config, arguments | keywords, defaults=defaults, spelled=in_python)
             )
 
-    top_level = [option for option in options.values() if "." not in option.name]
     function.__name__ = function.__qualname__ = name
-    lines = [f"    {in_python(option)}: {option.explanation}" for option in top_level]
     described = description or docstring(run)
-    function.__doc__ = "\n".join([described, "", "Args:", *lines])
+    function.__doc__ = "\n".join([described, "", "Args:", *_documented(config)])
     function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         sorted(
-            map(_parameter, top_level),
+            _parameters(options.values()),
             key=lambda parameter: (parameter.kind, parameter.default is not parameter.empty),
         )
     )
@@ -90,6 +88,15 @@ def python_terms(*configs: type[Config]) -> Iterator[None]:
 
     Values after options of these configs become those of keywords; commands stay as they are.
     """
+    try:
+        yield
+    except UserError as error:
+        error.reword(_rewriter(*configs))
+        raise
+
+
+def _rewriter(*configs: type[Config]) -> Callable[[str], str]:
+    """Return a function that writes the options in a text as keywords of Python."""
     options = {name: value for config in configs for name, value in options_of(config).items()}
 
     def keyword_of(match: re.Match[str]) -> str:
@@ -109,18 +116,36 @@ def python_terms(*configs: type[Config]) -> Iterator[None]:
         prose, *command = _COMMAND.split(text, maxsplit=1)
         return _NAMED.sub(keyword_of, prose) + "".join(command)
 
-    try:
-        yield
-    except UserError as error:
-        error.reword(rewrite)
-        raise
+    return rewrite
 
 
-def _parameter(option: Option) -> inspect.Parameter:
+def _documented(config: type[Config]) -> Iterator[str]:
+    """Yield a line for each option, those of a group below its name."""
+    rewrite, groups = _rewriter(config), set[str]()
+    for option in options_of(config).values():
+        group, _, name = option.name.rpartition(".")
+        if group and group not in groups:
+            groups.add(group)
+            yield f"    {as_keyword(group)}: a dictionary of"
+        indent = "        " if group else "    "
+        yield f"{indent}{as_keyword(name)}: {rewrite(option.explanation)}"
+
+
+def _parameters(options: Iterable[Option]) -> Iterator[inspect.Parameter]:
+    """Yield the parameters, one for each group of options."""
     kinds = inspect.Parameter
-    return kinds(
-        in_python(option),
-        kinds.POSITIONAL_OR_KEYWORD if option.positional else kinds.KEYWORD_ONLY,
-        default=kinds.empty if option.default is REQUIRED else option.default,
-        annotation=option.hint,
-    )
+    groups = set[str]()
+    for option in options:
+        group = option.name.rpartition(".")[0]
+        if not group:
+            yield kinds(
+                in_python(option),
+                kinds.POSITIONAL_OR_KEYWORD if option.positional else kinds.KEYWORD_ONLY,
+                default=kinds.empty if option.default is REQUIRED else option.default,
+                annotation=option.hint,
+            )
+        elif group not in groups:
+            groups.add(group)
+            yield kinds(
+                as_keyword(group), kinds.KEYWORD_ONLY, default=None, annotation=dict[str, Any]
+            )
