@@ -351,6 +351,10 @@ def test_a_run_that_has_ended_stays_as_it_is(
     again = run(store_folder, folder)
     assert (again.state, again.held_out) == (whole.state, whole.held_out)
     assert files(folder / "model") == before
+    shutil.rmtree(folder / "checkpoints")
+    with pytest.raises(RunFolderError, match="has ended, and its checkpoints are gone"):
+        run(store_folder, folder)
+    assert files(folder / "model") == before
 
 
 def test_a_run_with_checkpoints_of_another_run_alone_begins_as_any_other(

@@ -127,10 +127,20 @@ def verify_for(budget: Budget, store: TokenStore, folder: RunFolder) -> Seen:
 
 
 def claim_folder(folder: RunFolder, kind: str, run: Config, verified: Seen) -> None:
-    """Claim a folder for a run on a store, and print whether it is resumed or has ended."""
+    """Claim a folder for a run on a store, and print whether it is resumed or has ended.
+
+    Raises `RunFolderError` for one that has ended and lost its checkpoints: from the first step on,
+    another training would replace its model.
+    """
     if folder.claim(kind, run):
-        where = f"the run in {folder.path}"
-        say(f"{where} has ended" if folder.model.exists() else f"resuming {where}")
+        ended, where = folder.model.exists(), f"the run in {folder.path}"
+        if ended and not any(folder.checkpoints.glob("step-*")):
+            raise RunFolderError(
+                "its run has ended, and its checkpoints are gone",
+                where=folder.path,
+                remedy="use the model in it, or choose another --out",
+            )
+        say(f"{where} has ended" if ended else f"resuming {where}")
     folder.record_verified(verified)
 
 
