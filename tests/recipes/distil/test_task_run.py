@@ -153,6 +153,14 @@ def _headless(path: Path, options: Options) -> Options:
     return {"teacher": path / "bare"}
 
 
+def _of_two_numbers(path: Path, options: Options) -> Options:
+    model, tokenizer = start_from(options["teacher"], predicts="number", labels=("high", "wide"))
+    save_model(path / "two", model, tokenizer)
+    rows = [f"word{n % 7} word{n % 5},{n / 4}" for n in range(30)]
+    (path / "rows.csv").write_text("\n".join(["text,score", *rows]) + "\n")
+    return {"teacher": path / "two", "data": path / "rows.csv", "task": "regression"}
+
+
 def _strange(path: Path, options: Options) -> Options:
     file = path / "strange.tsv"
     file.write_text(options["data"].read_text() + "sideways\tword1 word2\nsideways\tword3\n")
@@ -165,6 +173,7 @@ def _student(student: str, **changes: Any) -> Change:  # noqa: ANN401
 
 REFUSED: dict[str, tuple[Change, str]] = {
     "no head": (_headless, "has no head for a task; fine-tune it first"),
+    "two numbers": (_of_two_numbers, "two: has 2 numbers for a text; only one is supported"),
     "strange label": (_strange, "strange.tsv:82: the label 'sideways' is none of the model's"),
     "other width": (_student("1/12"), "the student is 12 wide, the teacher 24; give --student"),
     "other heads": (

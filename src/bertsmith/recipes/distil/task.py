@@ -28,7 +28,7 @@ from bertsmith.core.log import say
 from bertsmith.core.printable import shell_word
 from bertsmith.engine.devices import device_named, training_precision
 from bertsmith.hub.models import model_folder, origin
-from bertsmith.network.config import ModelConfig, Preprocessing
+from bertsmith.network.config import Fit, ModelConfig, Preprocessing
 from bertsmith.network.model import Model
 from bertsmith.recipes.distil.config import DistilConfig, DistilRun
 from bertsmith.recipes.distil.methods import check_method, check_teaches
@@ -71,6 +71,10 @@ from bertsmith.weights.versions import FolderVersion
 
 # a student has more to learn than a model that is fine-tuned
 _EPOCHS = 6
+_PARTS: dict[Fit, str] = {
+    "head": "the beginning", "tail": "the end", "head+tail": "beginning and end",
+    "windows": "all, in windows,",
+}  # fmt: skip
 
 
 def distil_task(config: DistilConfig) -> DistilOutcome:
@@ -154,6 +158,12 @@ def _read(
             remedy="fine-tune it first: bertsmith finetune MODEL "
             f"{shell_word(config.data)} --out RUN",
         )
+    if task.head == "number" and len(teacher.labels) > 1:
+        raise ModelFolderError(
+            f"has {len(teacher.labels)} numbers for a text; only one is supported",
+            where=config.teacher,
+            remedy="name a teacher of one number",
+        )
     train, dev = (
         task.labels.as_labelled(rows, teacher.labels)
         for rows in (inputs.data.train, inputs.data.dev)
@@ -184,7 +194,7 @@ def _as_teacher_reads(settings: FinetuneSettings, trained: Preprocessing) -> Fin
     if settings.max_length is None:
         settings = replace(settings, max_length=trained.longest)
     if settings.truncation == FinetuneSettings.truncation != trained.long:
-        say(f"of long texts {trained.long} is read, as by the teacher in its training")
+        say(f"of long texts {_PARTS[trained.long]} is read, as by the teacher in its training")
         settings = replace(settings, truncation=trained.long)
     return settings
 
