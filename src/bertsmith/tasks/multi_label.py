@@ -46,7 +46,7 @@ from bertsmith.tasks.whole_texts import (
 from bertsmith.text.examples.detection import label_separator
 from bertsmith.text.examples.example import Example
 
-_THRESHOLD = 0.5
+THRESHOLD = 0.5
 """The probability above which a label is predicted."""
 
 
@@ -121,7 +121,7 @@ def _record(answer: Any, labels: Labels, top: int, tuned: Tuned) -> Record:  # n
     """Return the predicted labels, and the likeliest ones with their probabilities."""
     order = np.argsort(-answer, kind="stable").tolist()
     return {
-        "labels": [labels[i] for i in order if answer[i] > _THRESHOLD],
+        "labels": [labels[i] for i in order if answer[i] > THRESHOLD],
         "probabilities": {labels[i]: round(float(answer[i]), 6) for i in order[:top]},
     }
 
@@ -153,7 +153,7 @@ def _objective(rows: Sequence[Example], labels: Labels, settings: LabelLoss) -> 
 
 def _evidence(rows: Sequence[Example], answers: Sequence[Any], labels: Labels) -> Evidence:
     """Return the true labels, one by one, and then the predicted ones."""
-    predicted = np.stack([answer > _THRESHOLD for answer in answers])
+    predicted = np.stack([answer > THRESHOLD for answer in answers])
     return np.concatenate([flags_of(rows, labels), predicted], 1).astype(np.float64)
 
 
@@ -188,7 +188,7 @@ def _units(evidence: Evidence, name: str) -> Right | None:
 
 def _constant(rows: Sequence[Example], answers: Sequence[Any]) -> bool:
     """Return whether the same labels are predicted for all rows."""
-    return len({tuple((answer > _THRESHOLD).tolist()) for answer in answers}) == 1
+    return len({tuple((answer > THRESHOLD).tolist()) for answer in answers}) == 1
 
 
 # presentation

@@ -26,7 +26,7 @@ from bertsmith.batches.truncation import encode_pair
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ModelFolderError, UserError
 from bertsmith.network.batch import pack
-from bertsmith.network.config import Fit, ModelConfig, Preprocessing, VectorPooling
+from bertsmith.network.config import Conformal, Fit, ModelConfig, Preprocessing, VectorPooling
 from bertsmith.network.families.family import FamilyName
 from bertsmith.network.model import Model, build_model
 from bertsmith.network.pooling import UnitLength
@@ -297,6 +297,42 @@ def test_the_card_states_the_threshold_of_answers(
 ) -> None:
     assert said in card_of(replace(MODELS[case], **changes))
     assert "gives no answer" not in card_of(MODELS[case])
+
+
+@pytest.mark.parametrize(
+    ("case", "changes", "said"),
+    [
+        ("bert-tags", {}, "a word has the tag of its first token."),
+        ("bert-span", {}, "is the span of at most 30 tokens of the second text whose two logits"),
+        ("bert-classes", {}, "gives the labels whose probability is above 0.5."),
+        (
+            "bert-choice",
+            {"conformal": Conformal(examples=9, coverages=(0.8,), thresholds=(0.25,))},
+            "For each coverage, `bertsmith_conformal` in `config.json` has the least probability",
+        ),
+    ],
+)
+def test_the_card_says_how_outputs_become_answers(
+    case: str, changes: dict[str, Any], said: str
+) -> None:
+    assert said in card_of(replace(MODELS[case], **changes))
+
+
+@pytest.mark.parametrize(("default", "listed"), [(None, True), ("query", False)])
+def test_the_card_lists_prompts_that_its_code_does_not_write(
+    default: str | None, listed: bool
+) -> None:
+    """As `embed` does: without one the vectors of such a folder are of little use."""
+    sentence = SentenceSettings(
+        network=Path(), prompts={"query": "query: ", "none": ""}, default_prompt=default
+    )
+    about = Described(
+        config=MODELS["bert-none"], tokenizer=TOKENIZERS["bert"], sentence=sentence,
+        target="onnx", name="out",
+    )  # fmt: skip
+    written = card(about, Comparison(difference=1e-7, batches=5, longest=23))
+    assert (r'the folder has these: query\: "query\: ".' in written) == listed
+    assert ('("query: " + text)' in written) == (not listed)
 
 
 def test_the_card_says_for_which_characters_the_tokenizer_gives_other_ids(tmp_path: Path) -> None:

@@ -11,15 +11,17 @@ from typing import Any
 
 from bertsmith.core import VERSION
 from bertsmith.core.printable import counted, markdown
+from bertsmith.engine.answers import MAX_ANSWER_LENGTH
 from bertsmith.network.config import ModelConfig
 from bertsmith.recipes.export.config import Target
 from bertsmith.recipes.export.graph import SENTENCE_OUTPUT, input_names, output_names
 from bertsmith.recipes.export.runtimes import BOUND, Comparison
+from bertsmith.tasks.multi_label import THRESHOLD
 from bertsmith.tasks.rank import RELEVANCE
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.normalisation import UnigramRules
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.weights.config_json import MIN_CONFIDENCE, NO_ANSWER
+from bertsmith.weights.config_json import CONFORMAL, MIN_CONFIDENCE, NO_ANSWER
 from bertsmith.weights.sentence_folder import SentenceSettings
 
 _INPUTS = {
@@ -159,12 +161,43 @@ def card(described: Described, comparison: Comparison) -> str:
         names = ", ".join(map(markdown, config.labels))
         lines += [f"Labels, in the order of the outputs: {names}.", ""]
     notes = (
-        *(_withheld(config), _continued(config)),
+        *(_decided(config), _withheld(config), _continued(config), _prompts(described)),
         *(_read(described), _pairs_cut(described), _other_ids(described)),
     )
     for note in filter(None, notes):
         lines += [note, ""]
     return "\n".join([*lines, ""]) + _example(described)
+
+
+def _decided(config: ModelConfig) -> str:
+    """Return how bertsmith makes answers of the outputs, where that is not plain; else ""."""
+    if config.predicts == "tags":
+        return "In bertsmith a word has the tag of its first token."
+    if config.predicts == "span":
+        return (
+            f"The answer of bertsmith is the span of at most {MAX_ANSWER_LENGTH} tokens of the "
+            "second text whose two logits have the largest sum."
+        )
+    if config.predicts == "classes":
+        return f"bertsmith gives the labels whose probability is above {THRESHOLD}."
+    if config.conformal is not None:
+        return (
+            f"For each coverage, `{CONFORMAL}` in `config.json` has the least probability of an "
+            "answer in bertsmith's prediction set."
+        )
+    return ""
+
+
+def _prompts(described: Described) -> str:
+    """Return the prompts of a folder of which the code below writes none; "" without any."""
+    sentence = described.sentence
+    if sentence is None or sentence.default_prompt is not None:
+        return ""
+    prompts = {name: text for name, text in sentence.prompts.items() if text}
+    if not prompts:
+        return ""
+    known = ", ".join(markdown(f"{name}: {_string(text)}") for name, text in prompts.items())
+    return f"The code below writes no prompt before a text; the folder has these: {known}."
 
 
 def _withheld(config: ModelConfig) -> str:
