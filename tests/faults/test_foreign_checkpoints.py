@@ -59,6 +59,23 @@ def test_nothing_but_checkpoints_of_another_run(tmp_path: Path) -> None:
         Checkpoints(tmp_path, run="own").best(State(step=9, best_step=8))
 
 
+def test_one_of_another_run_makes_room_for_that_of_the_same_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was deleted."""
+    save(tmp_path, "other", 3, 8)
+    other = (tmp_path / "step-00000008" / "weights.safetensors").read_bytes()
+    assert loaded(tmp_path, "own") is None
+    checkpoints = Checkpoints(tmp_path, run="own")
+    assert checkpoints.load() is None
+    checkpoints.save(Checkpoint(state=State(step=8), weights={}, optimiser={}))
+    assert loaded(tmp_path, "own") == 8
+    assert (tmp_path / "other-step-00000008" / "weights.safetensors").read_bytes() == other
+    assert (tmp_path / "step-00000003").exists()
+    told = " ".join(capsys.readouterr().err.split())
+    assert "step-00000008: belongs to another run; renamed to other-step-00000008" in told
+
+
 def test_own_ones_that_are_all_damaged_are_no_new_beginning(tmp_path: Path) -> None:
     save(tmp_path, "other", 8)
     save(tmp_path, "own", 3)

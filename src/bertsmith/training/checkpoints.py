@@ -23,6 +23,7 @@ has one is whole.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -296,7 +297,10 @@ class Checkpoints:
             try:
                 temporary.mkdir()
                 _write(temporary, checkpoint, self._run, self._meeting)
-                self._forget(final)
+                if final in self._foreign:
+                    self._set_aside(final)
+                else:
+                    self._forget(final)
                 commit({temporary: final})
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
@@ -394,6 +398,13 @@ class Checkpoints:
         with suppress(OSError):
             path.rename(nameless)
         shutil.rmtree(nameless, ignore_errors=True)
+
+    def _set_aside(self, path: Path) -> None:
+        """Give another run's checkpoint a name that no checkpoint of this run needs."""
+        names = (f"other-{path.name}" + f"-{n}" * (n > 1) for n in itertools.count(1))
+        aside = next(item for item in map(path.with_name, names) if not item.exists())
+        path.rename(aside)
+        say(f"{path}: belongs to another run; renamed to {aside.name}")
 
     def _sweep(self) -> None:
         """Delete what a process that was killed has left."""
