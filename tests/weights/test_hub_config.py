@@ -141,6 +141,7 @@ def test_settings_that_change_nothing_are_accepted(tmp_path: Path) -> None:
         "gradient_checkpointing": False, "use_cache": True, "_name_or_path": "x", "dtype": "half",
         "directionality": "bidi", "pooler_type": "first_token_transform", "pruned_heads": {},
         "is_decoder": False, "position_embedding_type": "absolute", "pad_token_id": 0,
+        "is_causal": False,
     }  # fmt: skip
     assert read(tmp_path, PLAIN | harmless).encoder == read(tmp_path, PLAIN).encoder
 
@@ -153,6 +154,8 @@ def test_settings_that_change_nothing_are_accepted(tmp_path: Path) -> None:
         ({"is_decoder": "yes"}, "is_decoder is 'yes'"),
         ({"is_decoder": 1}, "is_decoder is 1, which changes the result"),
         ({"model_type": "roberta", "is_decoder": 1}, "is_decoder is 1, which changes the result"),
+        ({"is_causal": True}, "is_causal is True, which changes the result; only False is"),
+        ({"is_decoder": True, "is_causal": False}, "is_causal is False, which changes the result"),
         ({"sinusoidal_pos_embds": 1}, "sinusoidal_pos_embds is 1"),
         ({"position_embedding_type": "rotary"}, "position_embedding_type is 'rotary'"),
         # with it, version 4 adds no positions, and 5 those that were learned

@@ -399,7 +399,11 @@ class HubConfig:
         if True not in self._format.holds["causal"] and self._data.get("is_decoder") is True:
             kind = self.family.upper()
             self._refuse(f"is_decoder is True, which no {kind} can be", "leave it out")
-        constants = {key: (value,) for key, value in self._format.constants.items()}
+        constants: dict[str, tuple[object, ...]] = {
+            key: (value,) for key, value in self._format.constants.items()
+        }
+        # version 5 follows it where it differs, 4 never does
+        constants["is_causal"] = (self._data.get("is_decoder") is True, None)
         for key, values in (_ONLY | constants).items():
             # 1 is no True: transformers takes it for one in some places and refuses it in others
             stated = self._data.get(key)
