@@ -32,6 +32,9 @@ from bertsmith.tasks.uncertainty import (
 )
 from bertsmith.training.run_folder import RunFolder, read_record
 
+# means of scores that agree differ by no more
+_EQUAL = 1e-12
+
 
 @dataclass(frozen=True, kw_only=True)
 class _FinishedRun:
@@ -157,6 +160,8 @@ def _rows_read(reading: Reading) -> Reading:
 
 
 def _verdict(p: float, difference: float) -> str:
+    if abs(difference) < _EQUAL:
+        return "so these two models score the same on these rows"
     if p >= CERTAIN:
         return "so these two models may well differ by luck alone"
     better = "first" if difference > 0 else "second"
@@ -180,6 +185,8 @@ def _compare_all_seeds(
     conclusion = (
         f"{better} recipe is better" if certain else "the recipes may well differ by luck alone"
     )
+    if abs(difference.points) < _EQUAL:
+        conclusion = "the recipes score the same on these rows"
     return (
         f"means of all seeds differ by {100 * difference.points:+z.2f} points (95 %: "
         f"{difference.interval()}; {over_seeds(margin)}): "
