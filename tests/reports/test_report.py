@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from sklearn.metrics import precision_score, recall_score
 
 from bertsmith.analysis.heads.statistics import STATISTICS
@@ -264,6 +265,31 @@ def test_no_title_of_a_narrow_map_is_cut(columns: int) -> None:
         png = heat_map("a", np.ones((2, columns)), title, as_svg=False).png
         # letters that are cut reach the edge
         assert imread(io.BytesIO(png))[:, -4:, :3].min() == 1, title
+
+
+def light(colour: NDArray[np.float64]) -> float:
+    """The relative luminance of red, green and blue from 0 to 1 (WCAG 2.2)."""
+    linear = np.where(colour <= 0.04045, colour / 12.92, ((colour + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+@pytest.mark.parametrize("paper", ["#ffffff", "#0d1117"])
+def test_heads_of_panels_are_seen_on_both_papers(paper: str) -> None:
+    """A mark that tells something has a contrast of 3 or more (WCAG 2.2, 1.4.11)."""
+    from matplotlib.colors import to_rgb
+
+    titles = {"self": "Attention to the token itself"}
+    svg = layer_panels("made", {"self": np.ones((2, 3))}, titles, frozenset(titles)).svg
+    marks = svg[svg.index("PathCollection_1") :]
+    style = re.search(r'<use[^>]*style="([^"]*)', marks[: marks.index("</g>")])
+    assert style is not None
+    fill = re.search(r"fill: (#\w+)", style[1])
+    assert fill is not None
+    opacity = re.search(r"fill-opacity: ([\d.]+)", style[1])
+    share = 1.0 if opacity is None else float(opacity[1])
+    seen = share * np.array(to_rgb(fill[1])) + (1 - share) * np.array(to_rgb(paper))
+    dark, bright = sorted((light(seen), light(np.array(to_rgb(paper)))))
+    assert (bright + 0.05) / (dark + 0.05) >= 3
 
 
 def test_heads_that_are_all_zero_stand_whole_on_an_axis_of_shares() -> None:

@@ -83,10 +83,10 @@ def layer_panels(
             heads = values.shape[1]
             spread = (np.arange(heads) - (heads - 1) / 2) * (0.56 / max(1, heads - 1))
             across = (layers[:, None] + spread).ravel()
-            # whole where they lie on the axis, too
+            # whole where they lie on the axis, too, and to be seen on a dark page
             axes.scatter(
-                across, values.ravel(), s=13, color=COLOURS[0], alpha=0.65, linewidths=0,
-                clip_on=False, zorder=3,
+                across, values.ravel(), s=13, color=COLOURS[0], linewidths=0, clip_on=False,
+                zorder=3,
             )  # fmt: skip
             axes.plot(layers, values.mean(1), color=COLOURS[1], linewidth=1.8)
             axes.set_title(shown_label(titles[key]), fontsize=9, loc="left", wrap=True)
