@@ -141,6 +141,20 @@ def test_everything_can_be_read(dark: bool, browser: Pipes, tmp_path: Path) -> N
     assert (paper == "rgb(255, 255, 255)") is not dark
 
 
+def test_letters_of_figures_are_legible_on_a_telephone(browser: Pipes, tmp_path: Path) -> None:
+    whole_report().write(tmp_path / "report.html")
+    page = Tab(browser)
+    page.look(width=380, height=700)
+    page.ask("Page.navigate", url=(tmp_path / "report.html").as_uri())
+    page.wait("document.readyState === 'complete' && document.querySelector('svg text')")
+    # those of an axis may be turned
+    height = "(({a, b}) => each.getBBox().height * Math.hypot(a, b))(each.getScreenCTM())"
+    letters = f"[...document.querySelectorAll('svg text')].map((each) => {height})"
+    assert page.evaluate(f"Math.min(...{letters})") >= 8
+    # and the page itself is no wider than the window
+    assert page.evaluate("document.documentElement.scrollWidth") <= 380
+
+
 def test_two_drawings_do_not_share_names() -> None:
     report = Report("Two")
     for y_label in ("loss", "accuracy"):
