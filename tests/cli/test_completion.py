@@ -84,6 +84,8 @@ def test_shells_can_read_their_script(shell: Shell) -> None:
     script = completion_script(shell, COMMANDS)
     assert "learning-rate" in script
     assert "slanted" in script
+    # a shell of another encoding was refused at the first name with an accent
+    assert script.isascii()
     if shutil.which(shell):
         subprocess.run([shell, "-n"], input=script, text=True, check=True)
 

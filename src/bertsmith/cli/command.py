@@ -18,6 +18,7 @@ import re
 import sys
 import textwrap
 import typing
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -352,7 +353,8 @@ class CompletionConfig(Config):
 def completion_script(shell: Shell, commands: Mapping[str, Command]) -> str:
     """Return the script that a shell evaluates to complete `bertsmith`.
 
-    It holds all verbs, options and choices, so that completing starts no Python.
+    It holds all verbs, options and choices, so that completing starts no Python. It is in ASCII: a
+    shell reads it in any encoding.
     """
     import shtab
 
@@ -385,7 +387,7 @@ def completion_script(shell: Shell, commands: Mapping[str, Command]) -> str:
                 actions[option_name].complete = shtab.FILE  # type: ignore[attr-defined]
         actions[_CONFIG].complete = shtab.FILE  # type: ignore[attr-defined]
     script: str = shtab.complete(program, shell)
-    return script
+    return unicodedata.normalize("NFKD", script).encode("ascii", "ignore").decode()
 
 
 def _escaped(text: str) -> str:
