@@ -306,7 +306,8 @@ def check_size(shown: str, value: object) -> None:
     `shown` is what the message calls it. Python itself refuses to write the largest ones.
     """
     items = value if isinstance(value, list | tuple) else (value,)
-    if any(isinstance(item, Rational) and not -_BEYOND_USE < item < _BEYOND_USE for item in items):
+    whole = (item for item in items if isinstance(item, Rational))
+    if any(abs(int(item.numerator)) >= _BEYOND_USE * int(item.denominator) for item in whole):
         raise ConfigError(f"{shown} is beyond all use", remedy="it must be below 10^18")
 
 

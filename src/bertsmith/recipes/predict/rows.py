@@ -203,9 +203,9 @@ def _lines(
     columns.check_read(file, "lines of text")
     is_pipe = file == "-" or Path(file).is_fifo()
     if is_pipe and bad.on_bad == "quarantine":
+        name = STANDARD_INPUT if file == "-" else file
         raise ConfigError(
-            f"bad rows are written beside their file, and {STANDARD_INPUT if file == '-' else file} "
-            "is none",
+            f"bad rows are written beside their file, and {name} is none",
             remedy="give --on-bad skip, or name a file",
         )
     if file == "-":
