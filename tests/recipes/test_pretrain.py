@@ -347,8 +347,14 @@ def test_a_run_that_has_ended_stays_as_it_is(
 ) -> None:
     folder = tmp_path / "run"
     shutil.copytree(whole.folder, folder)
-    before = files(folder / "model")
-    again = run(store_folder, folder)
+    before, threads = files(folder / "model"), torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads + 1)
+        again = run(store_folder, folder)
+        # a program goes on with its own, not with those of the run
+        assert torch.get_num_threads() == threads + 1
+    finally:
+        torch.set_num_threads(threads)
     assert (again.state, again.held_out) == (whole.state, whole.held_out)
     assert files(folder / "model") == before
     shutil.rmtree(folder / "checkpoints")

@@ -25,7 +25,7 @@ from bertsmith.core.files import write_json
 from bertsmith.core.log import progress, say, short_number
 from bertsmith.core.printable import counted, markdown, shell_word
 from bertsmith.core.signals import Interrupted
-from bertsmith.engine.devices import device_named, training_precision
+from bertsmith.engine.devices import device_named, threads_of_torch, training_precision
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.families.catalog import FAMILIES
@@ -118,7 +118,7 @@ def distil_general(config: DistilConfig, *, clock: Clock | None = None) -> Pretr
     clock, device, folder = clock or Clock(), device_named(config.device), RunFolder(config.out)
     store = TokenStore(config.data)
     run = _resolve_run(config, store, device)
-    with folder.owned():
+    with threads_of_torch(None), folder.owned():
         earlier = folder.settings(KIND)
         if earlier is not None:
             _check_recipe(config, earlier)

@@ -20,7 +20,7 @@ from bertsmith.core.files import write_json
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted, shell_word
 from bertsmith.core.signals import Interrupted
-from bertsmith.engine.devices import device_named
+from bertsmith.engine.devices import device_named, threads_of_torch
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model, build_model, start_positions_as_sinusoids
@@ -99,7 +99,12 @@ def pretrain(
     clock, out, folder = clock or Clock(), config.out, RunFolder(config.out)
     if config.tensorboard:
         require_tensorboard(config.out)
-    with join_world(shard=config.shard) as world, folder.owned() if world.first else nullcontext():
+    # of a program, which goes on afterwards with the threads that it had
+    with (
+        threads_of_torch(None),
+        join_world(shard=config.shard) as world,
+        folder.owned() if world.first else nullcontext(),
+    ):
         prepared = world.broadcast(lambda: begin(folder, config, world).to_dict())
         run = PretrainRun.from_dict(prepared, where=out / "run.json")
         check_store(run, out)
@@ -331,6 +336,7 @@ def print_plan(run: PretrainRun, model: Model, batches: PretrainingBatches) -> N
         )
 
 
+@threads_of_torch(None)
 def dry_run(config: PretrainConfig, *, clock: Clock | None = None) -> Findings:
     """Print what `pretrain` finds before it trains with the same options, and stop.
 
