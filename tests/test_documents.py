@@ -27,7 +27,9 @@ from invented import invented_documents
 
 README, TOUR = "README.md", "docs/tour.md"
 PRETRAINING = "docs/pretraining.md"
-CONTINUED = (PRETRAINING, "docs/command-line.md", "docs/fine-tuning.md", "docs/folders.md")
+CONTINUED = (
+    PRETRAINING, "docs/command-line.md", "docs/fine-tuning.md", "docs/folders.md", "docs/python.md"
+)  # fmt: skip
 PAGES = tuple(
     str(path.relative_to(ROOT))
     for path in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
