@@ -639,6 +639,13 @@ def test_numbers_of_thousands_of_digits_are_refused_too(
         bertsmith.pretrain(tmp_path, out=tmp_path, minutes=Fraction(10**5000, 3))
     with pytest.raises(ConfigError, match=r"out is of type list; it must be a path"):
         bertsmith.pretrain(tmp_path, out=[[10**5000]])  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"model is of type list; it must be text or a path"):
+        bertsmith.load([[10**5000]])  # type: ignore[arg-type]
+    circle: list[Any] = []
+    circle.append(circle)
+    for classes, problem in (([[10**5000]], "of type list"), (circle, "nested too deep")):
+        with pytest.raises(ConfigError, match=f"classes is {problem}"):
+            bertsmith.finetune(tmp_path, "a.csv", out=tmp_path, classes=classes)
     with pytest.raises(ConfigError, match="threads is beyond all use"):
         bertsmith.load(folders["class"], threads=10**5000)
     model, filling = bertsmith.load(folders["class"]), bertsmith.load(folders["pretrained"])

@@ -295,8 +295,12 @@ def nested_values(
         level = data
         for group in option.path[:-1]:
             level = level.setdefault(group, {})
-        meant = value if option.positional else _with_digits(value, option.hint)
-        level[option.path[-1]] = typed_value(meant, option.hint, spelled(option), None)
+        try:
+            meant = value if option.positional else _with_digits(value, option.hint)
+            level[option.path[-1]] = typed_value(meant, option.hint, spelled(option), None)
+        except RecursionError as error:
+            remedy = "give a list that does not hold itself"
+            raise ConfigError(f"{spelled(option)} is nested too deep", remedy=remedy) from error
     return data
 
 
@@ -320,6 +324,8 @@ def _with_digits(value: Any, hint: Any) -> Any:  # noqa: ANN401
     if isinstance(value, list | tuple) and tuple in {typing.get_origin(kind) for kind in kinds}:
         return [_with_digits(item, hint) for item in value]
     if not isinstance(value, Integral) or isinstance(value, bool) or kinds & {int, float, Path}:
+        return value
+    if abs(int(value)) >= _BEYOND_USE:
         return value
     digits = str(int(value))
     return digits if str in kinds or digits in kinds else value

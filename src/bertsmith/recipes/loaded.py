@@ -102,7 +102,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
         for name, value in bound.arguments.items():
             for key, item in value.items() if name == "options" else [(name, value)]:
                 check_size(key, item)
-            if Path in get_args(hints.get(name)) and "\0" in str(value):
+            if Path in get_args(hints.get(name)) and "\0" in _text_of(value):
                 raise ConfigError(f"{name} holds a zero byte", remedy="leave it out")
             if hints.get(name, Any) is not Any:
                 bound.arguments[name] = typed_value(value, hints[name], name, None)
@@ -110,6 +110,11 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
             return function(*bound.args, **bound.kwargs)
 
     return call
+
+
+def _text_of(path: object) -> str:
+    """Return a path as text, "" for what is none."""
+    return str(path) if isinstance(path, str | Path) else ""
 
 
 @cache
