@@ -14,6 +14,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForPreTraining, AutoTokenizer
@@ -162,6 +163,31 @@ def test_ranks_of_the_search_are_those_of_its_scores(done: Done) -> None:
         assert figures["first"] <= figures["mean_reciprocal_rank"] <= 1
     # by words nearly every text of so few is found, by chance a third would be
     assert found[BM25]["among_ten"] > 0.5
+
+
+def test_what_is_concluded_follows_from_the_figures() -> None:
+    """It was one sentence whatever the figures were."""
+    texts = [str(number) for number in range(100)]
+
+    def searched(words: int, vectors: int) -> str:
+        """Return the conclusion where every right text has this rank."""
+        search = demo_search.Search(queries=texts, texts=texts)
+        ranks = {BM25: np.full(100, words), VECTORS: np.full(100, vectors)}
+        outcome = demo_search.SearchOutcome(search=search, ranks=ranks, top_texts={})
+        return outcome.conclusion()
+
+    assert "are the better hint" in searched(words=1, vectors=2)
+    assert "more of it than the words" in searched(words=2, vectors=1)
+    assert "no more than chance" in searched(words=2, vectors=50)
+
+    def fine_tuned(pretrained: float, words: float) -> str:
+        task = package_task.make_task([])
+        scores = {PRETRAINED: [pretrained], BASELINE: [words]}
+        outcome = package_task.TaskOutcome(task=task, accuracies=scores, confusion={})
+        return outcome.conclusion()
+
+    assert fine_tuned(0.5, 0.6).endswith("words are what TF-IDF counts")
+    assert fine_tuned(0.6, 0.5).endswith("has learned more than these from the same labels")
 
 
 def test_missing_words_are_told_with_both_questions(done: Done) -> None:

@@ -48,7 +48,6 @@ from bertsmith.recipes.demo.package_task import (
     print_task,
     run_task,
 )
-from bertsmith.recipes.demo.search import CONCLUSION as SEARCH_CONCLUSION
 from bertsmith.recipes.demo.search import HEADER as SEARCH_HEADER
 from bertsmith.recipes.demo.search import SearchOutcome, make_search, print_search, search_both_ways
 from bertsmith.recipes.pretrain.config import NetworkConfig, PretrainConfig, PretrainSettings, Size
@@ -210,7 +209,6 @@ def _tasks(
         topic,
         f"5. fine-tuning: which of {len(topic.task.labels)} packages is a docstring from, names "
         "blanked out?",
-        TOPIC_CONCLUSION,
     )
     held_out = held_out_documents(as_documents(modules), HELD_OUT)
     gaps = make_gap_task(modules, held_out, tokenizer)
@@ -310,9 +308,6 @@ def _share(probability: float) -> str:
     return f"{percent:.0f} %" if percent >= 1 else f"{percent:.2f} %"
 
 
-TOPIC_CONCLUSION = "a package has words of its own, and words are what TF-IDF counts"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Learned:
     """The tasks of the model after pre-training."""
@@ -355,7 +350,7 @@ def write_report(
         "Fine-tuning: which package is a docstring from?",
         ["method", "accuracy %", "by seed"],
         topic.rows(),
-        note=f"{topic.verdict()}; {TOPIC_CONCLUSION}. {len(topic.task.dev)} docstrings of other "
+        note=f"{topic.verdict()}; {topic.conclusion()}. {len(topic.task.dev)} docstrings of other "
         "modules than those learned from, names blanked out.",
     )
     report.confusion(
@@ -368,7 +363,7 @@ def write_report(
         ["searcher", *SEARCH_HEADER],
         learned.search.rows(),
         note=f"{len(search.queries)} first lines, {len(search.texts):,} texts; "
-        f"{SEARCH_CONCLUSION}.",
+        f"{learned.search.conclusion()}.",
     )
     add_training(report, {"": folder.log()})
     settings = folder.settings("pretrain")

@@ -29,10 +29,6 @@ QUERIES, TEXTS = 300, 1500
 BM25, VECTORS, BOTH = "BM25 (words)", "the model's vectors", "both ranks together"
 HEADER = ("first %", "among ten %", "mean reciprocal rank %")
 SHOWN = 3
-CONCLUSION = (
-    "a few minutes teach vectors that know a little of what texts are about; the words that a line "
-    "and its text have in common are the better hint"
-)
 
 _K1, _B = 1.2, 0.75
 # of the sum of ranks (Cormack et al. 2009), and of the weight of a token (Arora et al. 2017)
@@ -79,6 +75,22 @@ class SearchOutcome:
             }
             for name, ranks in self.ranks.items()
         }
+
+    def conclusion(self) -> str:
+        """Return whether the vectors know what texts are about, and what words in common do."""
+        words, vectors = (float((1 / self.ranks[name]).mean()) for name in (BM25, VECTORS))
+        # ranks of a draw are alike probable
+        by_chance = 1 / np.arange(1, len(self.search.texts) + 1)
+        luck = by_chance.mean() + 2 * by_chance.std() / len(self.search.queries) ** 0.5
+        shared = "the words that a line and its text have in common"
+        if vectors <= luck:
+            return f"the vectors find no more than chance would; {shared} are the hint"
+        if vectors < words:
+            return (
+                "the vectors know a little of what texts are about, though nothing was trained for "
+                f"it; {shared} are the better hint"
+            )
+        return f"the vectors know what texts are about, and more of it than {shared} tell"
 
 
 def make_search(modules: list[ModuleText]) -> Search:
@@ -141,7 +153,7 @@ def print_search(outcome: SearchOutcome) -> None:
             chosen = outcome.top_texts[name][number]
             mark = "right" if chosen == number else "wrong"
             say(f"  {name}, {mark}: {printable(search.texts[chosen], _SHOWN_CHARACTERS)}")
-    say(CONCLUSION)
+    say(outcome.conclusion())
 
 
 def bm25_scores(queries: Sequence[str], texts: Sequence[str]) -> Scores:
