@@ -18,8 +18,8 @@ from bertsmith.text.encodings import OPTION, is_wide
 from bertsmith.text.examples.columns import USUAL_NAMES
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.reading import has_labels, read_examples
-from bertsmith.text.opening import ESCAPED, MAX_LINE_LENGTH, TextFile, kind_of
-from bertsmith.text.tables import TABLES, Table
+from bertsmith.text.opening import ESCAPED, MAX_LINE_LENGTH, TextFile, kind_of, refuse_pipe
+from bertsmith.text.tables import DELIMITED, TABLES, Table
 from bertsmith.text.white_space import tidy
 
 STANDARD_INPUT = "standard input"
@@ -48,6 +48,8 @@ class Texts:
             self._columns.check_read(STANDARD_INPUT, "lines of text")
             return self._examples(standard_input(self._columns.encoding), STANDARD_INPUT)
         path = Path(self.file)
+        if kind_of(path) in DELIMITED:
+            refuse_pipe(path, remedy="write its rows to a file")
         if kind_of(path) in TABLES or has_labels(path, self._columns):
             return self._rows(path)
         self._columns.check_read(path, "lines of text")
