@@ -414,6 +414,9 @@ def test_a_stream_is_asked_and_options_are_those_of_the_command(folders: dict[st
     assert [len(result["probabilities"] or "--") for result in found] == [2] * 4
     causal = bertsmith.load(folders["causal"])
     assert len(causal.predict(["word1"], max_new_tokens=3)[0]["continuation"].split()) == 3
+    # it ends where the model's positions do, and went on for nothing
+    whole = causal.predict(["word1"], max_new_tokens=SIZE["longest"])
+    assert causal.predict(["word1"], max_new_tokens=10**18 - 1) == whole
     drawn = [causal.predict(["word1"] * 4, temperature=9.0, seed=seed) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
 

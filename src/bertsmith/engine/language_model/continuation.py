@@ -86,7 +86,8 @@ class TextContinuation:
             )
             for request in requests
         ]
-        for _ in range(self._config.max_new_tokens):
+        # after as many there is no position free
+        for _ in range(min(self._config.max_new_tokens, model.config.encoder.longest)):
             _extend(model, self._tokenizer, texts, draws, self._config, forward)
         return texts
 
