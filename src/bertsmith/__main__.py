@@ -9,7 +9,6 @@ import atexit
 import os
 import signal
 import sys
-from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,12 +32,10 @@ def main() -> int:
     ended = False
 
     def leave() -> None:
-        """End here, since all is written: to free what the libraries hold takes half a second."""
         if ended:
-            with suppress(OSError, ValueError):
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(status)
+            from bertsmith.core.output import end_process
+
+            end_process(status)
 
     if not atexit._ncallbacks():
         # called last; what measures the process, as coverage does, would be called after it

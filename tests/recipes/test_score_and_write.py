@@ -151,11 +151,13 @@ def test_models_without_a_head_for_tokens_are_refused(
         score(ScoreConfig(model=tmp_path / "model"))
     with pytest.raises(ModelFolderError, match="no head that predicts tokens"):
         write(WriteConfig(model=tmp_path / "model"))
-    for samples in (0, 10**30):
+    for samples in (0, 10**17):
         with pytest.raises(
             ConfigError, match=rf"samples is {samples}; it must be in \[1, 100000\]"
         ):
             loaded.write(samples=samples)
+    with pytest.raises(ConfigError, match=r"samples is beyond all use; it must be below 10\^18"):
+        loaded.write(samples=10**30)
     with pytest.raises(ConfigError, match="masking is 'words'"):
         loaded.score(["word1"], masking="words")
 

@@ -108,7 +108,7 @@ def test_a_pipe_that_finding_out_its_layout_would_use_up_is_refused(
         os.close(writer)
         pipe = f"/dev/fd/{reader}"
         with pytest.raises(
-            ExampleError, match=r"is a pipe.*; write them to a file, or give a text"
+            ExampleError, match=r"is a pipe.*; write its rows to a file, or give a text"
         ):
             predict(PredictConfig(model=outcome.model, file=pipe, format="jsonl"))
     finally:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -74,7 +75,8 @@ def table(*rows: str) -> str:
 def test_tasks(tmp_path: Path, name: str, text: str, task: str, reason: str) -> None:
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
-    path.write_text(text)
+    data = text.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     found = recognise(path)
     assert found.task == task
     assert reason in found.reason
