@@ -76,6 +76,18 @@ def test_one_of_another_run_makes_room_for_that_of_the_same_step(
     assert "step-00000008: belongs to another run; renamed to other-step-00000008" in told
 
 
+def test_older_ones_of_another_run_are_not_deleted_either(tmp_path: Path) -> None:
+    """Those below the step that a run resumed from were deleted as old ones of its own."""
+    save(tmp_path, "other", 2)
+    save(tmp_path, "own", 5)
+    checkpoints = Checkpoints(tmp_path, keep=1, run="own")
+    assert checkpoints.load() is not None
+    checkpoints.tidy(State(step=5))
+    for step in (6, 7):
+        checkpoints.save(Checkpoint(state=State(step=step), weights={}, optimiser={}))
+    assert sorted(path.name[-1] for path in tmp_path.iterdir()) == ["2", "7"]
+
+
 def test_own_ones_that_are_all_damaged_are_no_new_beginning(tmp_path: Path) -> None:
     save(tmp_path, "other", 8)
     save(tmp_path, "own", 3)

@@ -357,9 +357,18 @@ def test_a_run_that_has_ended_stays_as_it_is(
         torch.set_num_threads(threads)
     assert (again.state, again.held_out) == (whole.state, whole.held_out)
     assert files(folder / "model") == before
-    shutil.rmtree(folder / "checkpoints")
-    with pytest.raises(RunFolderError, match="has ended, and its checkpoints are gone"):
-        run(store_folder, folder)
+    content = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    # those of another run are left, then none
+    (folder / "run.json").write_text(json.dumps(content | {"id": "another"}), encoding="utf-8")
+    for _ in range(2):
+        for start in (pretrain, dry_run):
+            with pytest.raises(RunFolderError, match="has ended, and its checkpoints are gone"):
+                start(
+                    PretrainConfig(
+                        store=store_folder, out=folder, model="tiny", steps=STEPS, settings=QUICK
+                    )
+                )
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     assert files(folder / "model") == before
 
 
@@ -374,7 +383,11 @@ def test_a_run_with_checkpoints_of_another_run_alone_begins_as_any_other(
     shutil.copytree(first.folder, folder)
     content = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     (folder / "run.json").write_text(json.dumps(content | {"id": "another"}), encoding="utf-8")
+    shutil.rmtree(folder / "model")
+    (folder / "preflight.json").unlink()
     second = run(store_folder, folder, steps=2, settings=settings)
+    # the checks before training are made as well
+    assert (folder / "preflight.json").exists()
     assert (
         files(second.folder / "model")["model.safetensors"]
         == (files(first.folder / "model")["model.safetensors"])

@@ -56,7 +56,7 @@ from bertsmith.core.files import (
 )
 from bertsmith.core.log import say
 from bertsmith.training.distribution import ALONE, World, wait_for
-from bertsmith.training.run_folder import RUN_FORMAT
+from bertsmith.training.run_folder import RUN_FORMAT, RunFolder
 from bertsmith.weights.tensors import write_tensors
 
 # names of torch.distributed.checkpoint
@@ -274,7 +274,6 @@ class Checkpoints:
         self._world = world
         self._meeting = RankMessages(world) if world.shard else None
         self._damaged: set[Path] = set()
-        self._foreign: set[Path] = set()
 
     def save(self, checkpoint: Checkpoint) -> Path:
         """Commit a checkpoint and delete those that are too old; returns its folder.
@@ -297,7 +296,7 @@ class Checkpoints:
             try:
                 temporary.mkdir()
                 _write(temporary, checkpoint, self._run, self._meeting)
-                if final in self._foreign:
+                if _is_foreign(final, self._run):
                     self._set_aside(final)
                 else:
                     self._forget(final)
@@ -305,7 +304,6 @@ class Checkpoints:
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
         self._damaged.discard(final)
-        self._foreign.discard(final)
         self._prune(state)
         return final
 
@@ -334,13 +332,12 @@ class Checkpoints:
 
     def _newest(self) -> Iterator[Checkpoint]:
         """Yield the newest whole checkpoint, if there is one."""
-        for path in reversed(self._step_folders()):
+        for path in reversed(_step_folders(self.folder)):
             try:
                 yield _read(path, self._run)
                 return
             except _Foreign as foreign:
                 say(f"{foreign}; skipped")
-                self._foreign.add(path)
             except (_Damaged, ConfigError) as damage:
                 say(f"{damage}; skipped")
                 self._damaged.add(path)
@@ -350,10 +347,6 @@ class Checkpoints:
                 where=self.folder,
                 remedy="start again with another --out",
             )
-
-    def has_own(self) -> bool:
-        """Return whether there is a checkpoint of the run, even a damaged one."""
-        return any(not _is_foreign(path, self._run) for path in self._step_folders())
 
     def best(self, state: State) -> Checkpoint:
         """Return the checkpoint of the best step according to `state`; raises `RunFolderError`."""
@@ -375,19 +368,14 @@ class Checkpoints:
         if not self._damaged:
             self._prune(state)
 
-    def _step_folders(self) -> list[Path]:
-        # by number: a name of nine digits sorts before one of eight
-        found = ((_step(path), path) for path in self.folder.glob("step-*"))
-        numbered = sorted((step, path) for step, path in found if step is not None)
-        return [path for _, path in numbered]
-
     def _prune(self, state: State) -> None:
         """Delete what is neither among the newest nor the best, and what is known to be damaged."""
-        valid = [path for path in self._step_folders() if path not in self._damaged | self._foreign]
-        retained = {*valid[-self._keep :], *self._foreign}
+        own = [path for path in _step_folders(self.folder) if not _is_foreign(path, self._run)]
+        valid = [path for path in own if path not in self._damaged]
+        retained = set(valid[-self._keep :])
         if state.best_step is not None:
             retained.add(self.folder / _name(state.best_step))
-        for path in self._step_folders():
+        for path in own:
             if path not in retained:
                 self._forget(path)
         self._damaged.clear()
@@ -412,6 +400,12 @@ class Checkpoints:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
+def has_checkpoint(folder: RunFolder) -> bool:
+    """Return whether a run has a checkpoint of its own, even a damaged one."""
+    run = folder.identity
+    return any(not _is_foreign(path, run) for path in _step_folders(folder.checkpoints))
+
+
 class _Damaged(Exception):
     """A checkpoint that is not what was written; the message names the file."""
 
@@ -427,6 +421,13 @@ def _name(step: int) -> str:
 def _step(path: Path) -> int | None:
     match = re.fullmatch(r"step-(\d{8,})", path.name)
     return int(match[1]) if match else None
+
+
+def _step_folders(folder: Path) -> list[Path]:
+    # by number: a name of nine digits sorts before one of eight
+    found = ((_step(path), path) for path in folder.glob("step-*"))
+    numbered = sorted((step, path) for step, path in found if step is not None)
+    return [path for _, path in numbered]
 
 
 def _write(folder: Path, checkpoint: Checkpoint, run: str, meeting: RankMessages | None) -> None:

@@ -47,7 +47,7 @@ from bertsmith.recipes.pretrain.starting import (
 from bertsmith.recipes.resources import Findings
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.checkpoints import Checkpoints, State
+from bertsmith.training.checkpoints import State, has_checkpoint
 from bertsmith.training.distribution import ALONE, World, join_world
 from bertsmith.training.loop import Session, fit
 from bertsmith.training.replicas import gather_model, unshard
@@ -131,15 +131,13 @@ def run_training(
 ) -> PretrainOutcome:
     """Train, evaluate on the held-out documents, save the model folder and the report."""
     opened, again = _open(run, store, folder), _command_to_resume(config, world)
-    checks = world.first and not folder.checkpoints.exists()
+    resumes = world.broadcast(lambda: has_checkpoint(folder))
+    checks = world.first and not resumes
     if checks:
         resources = check_resources(
             run, opened.network, opened.batches.parts, folder.path, device, force=config.force,
             processes=world.local_size,
         )  # fmt: skip
-    resumes = world.broadcast(
-        lambda: Checkpoints(folder.checkpoints, run=folder.identity).has_own()
-    )
     prepared = _prepare(opened, device, resumes=resumes)
     plan, costs = _broadcast_plan(world, lambda: _plan_time(prepared, folder, clock))
     if checks:
@@ -236,7 +234,7 @@ def _command_to_resume(config: PretrainConfig, world: World) -> str:
     program = "bertsmith" if world.size == 1 else "torchrun ... -m bertsmith"
     options = {
         # the folder has the type of the device, not which of several it was
-        f"--device {config.device}": config.device not in ("auto", "cpu", "cuda"),
+        f"--device {config.device}": ":" in config.device,
         f"--workers {config.workers}": config.workers is not None,
         "--tensorboard": config.tensorboard,
         "--shard": config.shard,

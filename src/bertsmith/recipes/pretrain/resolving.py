@@ -43,6 +43,7 @@ from bertsmith.recipes.pretrain.starting import (
 )
 from bertsmith.store.store import INDEX, Seen, TokenStore, verify_store
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.training.checkpoints import has_checkpoint
 from bertsmith.training.config import Budget, Parallelism
 from bertsmith.training.distribution import World
 from bertsmith.training.run_folder import RunFolder
@@ -106,6 +107,7 @@ def begin(
     run = with_measured_choices(run, folder, device, world.size, sizes=sizes, force=config.force)
     if dry:
         folder.check_claim("pretrain", run)
+        _check_not_ended(folder)
         return run
     claim_folder(folder, "pretrain", run, verified)
     return run
@@ -129,19 +131,23 @@ def verify_for(budget: Budget, store: TokenStore, folder: RunFolder) -> Seen:
 def claim_folder(folder: RunFolder, kind: str, run: Config, verified: Seen) -> None:
     """Claim a folder for a run on a store, and print whether it is resumed or has ended.
 
-    Raises `RunFolderError` for one that has ended and lost its checkpoints: from the first step on,
-    another training would replace its model.
+    Raises `RunFolderError` for one that has ended and lost its checkpoints.
     """
     if folder.claim(kind, run):
-        ended, where = folder.model.exists(), f"the run in {folder.path}"
-        if ended and not any(folder.checkpoints.glob("step-*")):
-            raise RunFolderError(
-                "its run has ended, and its checkpoints are gone",
-                where=folder.path,
-                remedy="use the model in it, or choose another --out",
-            )
-        say(f"{where} has ended" if ended else f"resuming {where}")
+        _check_not_ended(folder)
+        where = f"the run in {folder.path}"
+        say(f"{where} has ended" if folder.model.exists() else f"resuming {where}")
     folder.record_verified(verified)
+
+
+def _check_not_ended(folder: RunFolder) -> None:
+    """Raise `RunFolderError` where training anew would replace the model of a run that ended."""
+    if folder.model.exists() and not has_checkpoint(folder):
+        raise RunFolderError(
+            "its run has ended, and its checkpoints are gone",
+            where=folder.path,
+            remedy="use the model in it, or choose another --out",
+        )
 
 
 def check_store(run: PretrainRun, out: Path) -> None:
@@ -191,10 +197,11 @@ def with_measured_choices(
     sizes: Sequence[str],
     force: bool,
 ) -> PretrainRun:
-    """Return the run with what is measured when it begins: its threads, and which of `sizes`.
+    """Return the run with what is measured when it begins: its threads, and one of `sizes`.
 
-    Without sizes it has its own. What the run in the folder began with holds. Steps are tried, so
-    the store has to be verified, and a network without room is refused before, unless `force`.
+    Without `sizes` its size is given. A run that is in the folder keeps what it began with. Steps
+    are tried, so the store has to be verified, and a network without room here is refused before
+    it is tried, unless `force`.
     """
     stored = folder.settings("pretrain")
     if stored is not None:
