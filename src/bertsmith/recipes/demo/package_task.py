@@ -77,21 +77,30 @@ class TaskOutcome:
 
     def verdict(self) -> str:
         """Return a sentence on which method is best."""
-        means = {name: sum(scores) / len(scores) for name, scores in self.accuracies.items()}
+        means = self._means()
         first, second = sorted(means, key=lambda name: -means[name])[:2]
         difference = 100 * (means[first] - means[second])
-        # the error of the difference of two means, from the binomial variance of the dev examples
-        error = 100 * (2 * means[first] * (1 - means[first]) / len(self.task.dev)) ** 0.5
-        remark = "" if difference > 2 * error else " (within the error of so few examples: a draw)"
+        draw = " (within the error of so few examples: a draw)"
+        remark = "" if self._is_better(first, second) else draw
         return f"{first} leads {second} by {difference:z.1f} points{remark}"
 
     def conclusion(self) -> str:
-        """Return why words are a good hint here, and that there are others where these won."""
-        means = {name: sum(scores) / len(scores) for name, scores in self.accuracies.items()}
+        """Return why words are a good hint, and where the model is better than these, that too."""
         hint = "a package has words of its own, and words are what TF-IDF counts"
-        if means[PRETRAINED] <= means[BASELINE]:
+        if not self._is_better(PRETRAINED, BASELINE):
             return hint
         return f"{hint}: the model has learned more than these from the same labels"
+
+    def _means(self) -> dict[str, float]:
+        """Return the mean accuracy of each method."""
+        return {name: sum(scores) / len(scores) for name, scores in self.accuracies.items()}
+
+    def _is_better(self, one: str, other: str) -> bool:
+        """Return whether a method leads another one by more than the error of the dev examples."""
+        means = self._means()
+        # of the difference of two means, from the binomial variance of the dev examples
+        error = (2 * means[one] * (1 - means[one]) / len(self.task.dev)) ** 0.5
+        return means[one] - means[other] > 2 * error
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain JSON values."""
