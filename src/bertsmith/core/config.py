@@ -159,13 +159,14 @@ def typed_value(value: Any, hint: Any, key: str, where: str | Path | None) -> An
 
 def _described(value: object) -> str:
     """Return a value as a message shows it, or its type where it cannot be shown on a line."""
+    kind = f"of type {type(value).__name__}"
     try:
         shown = repr(value)
     except Exception:
         # a number of thousands of digits, or an object of a library that fails
-        shown = "\n"
+        return kind
     # tables and arrays are drawn in several lines
-    return f"of type {type(value).__name__}" if "\n" in shown else printable(shown, _SHOWN)
+    return kind if "\n" in shown else printable(shown, _SHOWN)
 
 
 def _typed_option(

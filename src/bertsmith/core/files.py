@@ -283,7 +283,8 @@ def canonical(path: str | Path) -> Path:
 def check_outputs(out: Path, outputs: Iterable[Path], read: str | Path) -> None:
     """Raise `ConfigError` if one of the `outputs` of `out` is a folder, or a file that is read.
 
-    It would be found out when all is computed, or replaced. ``-``, standard input, is no file.
+    The folder would be noticed only when everything is computed, and the file would be replaced.
+    ``-``, standard input, is no file.
     """
     for path in outputs:
         if path.is_dir():

@@ -40,6 +40,7 @@ def _open_checkpoints(
 
 def _machine_peak(config: FitConfig, model: Model, world: World) -> Callable[..., Peak]:
     """Return a function that measures the peak of this rank's processes, as `matrix_peak`."""
+    # of several ranks each computes in one process (parallelism.py)
     processes = processes_for(config.replicas) if world.size == 1 else 1
     return functools.partial(matrix_peak, config.precision, model.device, processes=processes)
 
@@ -50,7 +51,8 @@ def _report_progress(
     """Advance the progress bar, and write the log and a checkpoint when they are due."""
     bar.move_to(training.spent)
     if training.state.step % config.log_every == 0 or training.spent >= 1:
-        bar.note(training.log(rate=config.optimiser.learning_rate * factor))
+        training.log(rate=config.optimiser.learning_rate * factor)
+        bar.note(training.note)
     if training.state.seconds - training.saved_at > 60 * config.checkpoint_minutes:
         training.save(saver)
 

@@ -337,8 +337,8 @@ class TrainState:
         )
         self.state = self._pacing.stepped(self.state, seconds)
 
-    def log(self, rate: float) -> str:
-        """Write a record to the log; returns the text next to the progress bar."""
+    def log(self, rate: float) -> None:
+        """Write a record to the log, and renew the `note`."""
         reached = self.figures.flops / max(self.figures.seconds, 1e-9)
         if reached > self._peak.flops and not self._peak_remeasured:
             # the machine was busy during the measurement; measuring once more suffices
@@ -348,7 +348,6 @@ class TrainState:
         if self._folder is not None:
             self._folder.record(line)
         self.figures = MetricSums()
-        return self.note
 
     def measure(self, evaluator: Evaluator, stopping: Callable[[], bool], saver: Saver) -> None:
         """Measure on held-out text and save a new best; without effect if it was stopped.

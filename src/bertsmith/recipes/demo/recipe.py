@@ -27,7 +27,7 @@ from bertsmith.core.log import console, progress, say, short_number, table_of
 from bertsmith.core.ownership import claimed_output
 from bertsmith.core.pool import process_pool
 from bertsmith.core.printable import counted, shell_word
-from bertsmith.core.processors import threads_are_set, usable_processors
+from bertsmith.core.processors import usable_processors
 from bertsmith.engine.devices import threads_of_torch
 from bertsmith.engine.language_model.fill_mask import fill_mask
 from bertsmith.engine.language_model.words import Filling
@@ -200,9 +200,7 @@ def _tasks(
     """Run the labelled task, the word-order task and the search, and print their results."""
     folder = outcome.model
     encoder = outcome.network.config.encoder
-    # pre-training may have been left fewer, by other programs that have ended
-    max_threads = torch.get_num_threads() if threads_are_set() else usable_processors()
-    choice = quick_choice(encoder.hidden, encoder.feed_forward, max_threads)
+    choice = quick_choice(encoder.hidden, encoder.feed_forward, torch.get_num_threads())
     with threads_of_torch(choice.threads):
         topic = run_task(make_task(modules), folder, seed)
     print_task(

@@ -77,9 +77,9 @@ class SearchOutcome:
         }
 
     def conclusion(self) -> str:
-        """Return whether the vectors know what texts are about, and what words in common do."""
+        """Return whether the vectors beat chance, and whether they beat the words in common."""
         words, vectors = (float((1 / self.ranks[name]).mean()) for name in (BM25, VECTORS))
-        # ranks of a draw are alike probable
+        # by chance, every rank is equally probable
         by_chance = 1 / np.arange(1, len(self.search.texts) + 1)
         luck = by_chance.mean() + 2 * by_chance.std() / len(self.search.queries) ** 0.5
         shared = "the words that a line and its text have in common"
