@@ -348,6 +348,13 @@ def test_a_file_whose_name_looks_like_an_option_is_named_as_it_can_be_given(
     assert read("./-size.csv --out loaf").flour == (Path("-size.csv"),)
 
 
+def test_a_group_without_options_in_a_file_is_as_if_left_out(tmp_path: Path) -> None:
+    """As where the lines below it are comments: there was no such option."""
+    file = tmp_path / "bread.yaml"
+    file.write_text("batch-size: 3\nyeast:\n#  kind: dry\n", encoding="utf-8")
+    assert read(f"rye --out loaf --config {file}") == read("rye --out loaf --batch-size 3")
+
+
 def test_a_mistake_that_is_typed_is_not_blamed_on_the_file(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("batch-size: 3\n", encoding="utf-8")
     said = complaint(f"rye --out loaf --config {tmp_path}/a.yaml --batch-size 0")
@@ -555,6 +562,8 @@ def test_a_python_function_has_the_same_options() -> None:
     expected = changed(batch_size=3, yeast=Yeast(kind="dry", learning_rate=3e-3))
     assert function("rye", out="loaf", batch_size=3, yeast={"kind": "dry"}) == expected
     assert function(flour=["rye"], out=Path("loaf"), from_="Ann").from_ == "Ann"
+    # as its signature says
+    assert function("rye", out="loaf", yeast=None) == function("rye", out="loaf")
     described = str(function.__doc__)
     assert "\n    batch_size: loaves at a time" in described
     assert "\n    yeast: a dictionary of\n        kind: where it comes from\n" in described

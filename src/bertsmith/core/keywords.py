@@ -146,6 +146,5 @@ def _parameters(options: Iterable[Option]) -> Iterator[inspect.Parameter]:
             )
         elif group not in groups:
             groups.add(group)
-            yield kinds(
-                as_keyword(group), kinds.KEYWORD_ONLY, default=None, annotation=dict[str, Any]
-            )
+            hint = dict[str, Any] | None
+            yield kinds(as_keyword(group), kinds.KEYWORD_ONLY, default=None, annotation=hint)

@@ -193,14 +193,15 @@ def docstring(item: Any) -> str:  # noqa: ANN401
 def flat(values: Mapping[str, Any], groups: Collection[str], prefix: str = "") -> dict[str, Any]:
     """Return values by the names of options, with the groups among `groups` taken apart.
 
-    Raises `ConfigError` for an option that is there twice, such as by `a_b` and `a-b`.
+    A group that is None has no options, as in YAML without lines below its name. Raises
+    `ConfigError` for an option that is there twice, such as by `a_b` and `a-b`.
     """
     results: dict[str, Any] = {}
     for key, value in values.items():
         name = prefix + str(key).rstrip("_").replace("_", "-")
         inner = value.to_dict() if isinstance(value, Config) else value
-        is_group = isinstance(inner, Mapping) and name in groups
-        below = flat(inner, groups, f"{name}.") if is_group else {name: value}
+        is_group = isinstance(inner, Mapping | None) and name in groups
+        below = flat(inner or {}, groups, f"{name}.") if is_group else {name: value}
         if twice := results.keys() & below:
             raise ConfigError(f"{min(twice)} is given twice", remedy="leave one of them out")
         results |= below
@@ -285,7 +286,8 @@ def nested_values(
         texts = value if isinstance(value, list | tuple) else (value,)
         if any("\0" in str(text) for text in texts if isinstance(text, str | Path)):
             raise ConfigError(f"{spelled(option)} holds a zero byte", remedy="leave it out")
-        if option.positional and option.hint is str and not str(value).strip():
+        name_is_text = option.positional and option.hint is str and isinstance(value, str)
+        if name_is_text and not value.strip():
             # as a path it would be the working folder
             remedy = "name it; a variable of the shell may be unset"
             raise ConfigError(f"{spelled(option)} is empty", remedy=remedy)
