@@ -69,7 +69,7 @@ from bertsmith.recipes.pretrain.resolving import RESULT, claim_folder, store_has
 from bertsmith.recipes.pretrain.starting import check_store_vocabulary, identify
 from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
-from bertsmith.training.checkpoints import State
+from bertsmith.training.checkpoints import State, has_checkpoint
 from bertsmith.training.config import Budget, OptimiserConfig, ScheduleConfig
 from bertsmith.training.loop import Session, fit
 from bertsmith.training.run_folder import RunFolder
@@ -312,7 +312,7 @@ def _train_student(
     training, settings, tokenizer = run.training, run.training.settings, store.tokenizer()
     torch.set_num_threads(training.threads)
     batches = PretrainingBatches(store, tokenizer, settings.samples, settings.seed)
-    goes_on = any(folder.checkpoints.glob("step-*"))
+    goes_on = has_checkpoint(folder)
     if not goes_on:
         check_resources(training, run.student, [batches], folder.path, device).print()
     teacher = load_model(run.teacher.folder)[0].to(device)
