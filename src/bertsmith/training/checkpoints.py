@@ -332,7 +332,7 @@ class Checkpoints:
 
     def _newest(self) -> Iterator[Checkpoint]:
         """Yield the newest whole checkpoint, if there is one."""
-        for path in reversed(_step_folders(self.folder)):
+        for path in reversed(self._step_folders()):
             try:
                 yield _read(path, self._run)
                 return
@@ -347,6 +347,10 @@ class Checkpoints:
                 where=self.folder,
                 remedy="start again with another --out",
             )
+
+    def has_own(self) -> bool:
+        """Return whether there is a checkpoint of the run, even a damaged one."""
+        return any(not _is_foreign(path, self._run) for path in self._step_folders())
 
     def best(self, state: State) -> Checkpoint:
         """Return the checkpoint of the best step according to `state`; raises `RunFolderError`."""
@@ -368,9 +372,15 @@ class Checkpoints:
         if not self._damaged:
             self._prune(state)
 
+    def _step_folders(self) -> list[Path]:
+        # by number: a name of nine digits sorts before one of eight
+        found = ((_step(path), path) for path in self.folder.glob("step-*"))
+        numbered = sorted((step, path) for step, path in found if step is not None)
+        return [path for _, path in numbered]
+
     def _prune(self, state: State) -> None:
         """Delete what is neither among the newest nor the best, and what is known to be damaged."""
-        own = [path for path in _step_folders(self.folder) if not _is_foreign(path, self._run)]
+        own = [path for path in self._step_folders() if not _is_foreign(path, self._run)]
         valid = [path for path in own if path not in self._damaged]
         retained = set(valid[-self._keep :])
         if state.best_step is not None:
@@ -402,8 +412,7 @@ class Checkpoints:
 
 def has_checkpoint(folder: RunFolder) -> bool:
     """Return whether a run has a checkpoint of its own, even a damaged one."""
-    run = folder.identity
-    return any(not _is_foreign(path, run) for path in _step_folders(folder.checkpoints))
+    return Checkpoints(folder.checkpoints, run=folder.identity).has_own()
 
 
 class _Damaged(Exception):
@@ -421,13 +430,6 @@ def _name(step: int) -> str:
 def _step(path: Path) -> int | None:
     match = re.fullmatch(r"step-(\d{8,})", path.name)
     return int(match[1]) if match else None
-
-
-def _step_folders(folder: Path) -> list[Path]:
-    # by number: a name of nine digits sorts before one of eight
-    found = ((_step(path), path) for path in folder.glob("step-*"))
-    numbered = sorted((step, path) for step, path in found if step is not None)
-    return [path for _, path in numbered]
 
 
 def _write(folder: Path, checkpoint: Checkpoint, run: str, meeting: RankMessages | None) -> None:

@@ -7,6 +7,7 @@ TF-IDF + logistic regression.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -99,7 +100,7 @@ class TaskOutcome:
         """Return whether a method leads another one by more than the error of the dev examples."""
         means = self._means()
         # of the difference of two means, from the binomial variance of the dev examples
-        error = (2 * means[one] * (1 - means[one]) / len(self.task.dev)) ** 0.5
+        error = math.sqrt(2 * means[one] * (1 - means[one]) / len(self.task.dev))
         return means[one] - means[other] > 2 * error
 
     def to_dict(self) -> dict[str, Any]:
