@@ -328,7 +328,8 @@ def test_kinds_of_files_in_a_folder(tmp_path: Path) -> None:
         ("store.json", "sentences.bin", "vocabulary/vocab.txt"),
         ("journal.jsonl", "digests/digests.bin", "store/documents.bin"),
         ("tokenizer_config.json", "vocab.txt", "README.md"),
-        ("tokenizer.json", "README.md"),
+        ("tokenizer.json", "config.json", "README.md"),
+        ("tokenizer.json", "merges.txt"),
         ("config.json", "vocab.txt"),
         ("run.json", "log.jsonl", "report.html", "model/README.md"),
     ],
@@ -355,6 +356,13 @@ def test_what_was_made_of_a_corpus_in_its_folder_is_no_text_of_it(
         Corpus([made])
     with pytest.raises(CorpusError, match=r"but 2 folders of stores, vocabularies, models or r"):
         Corpus([made, made])
+
+
+def test_a_tokenizer_beside_texts_leaves_out_none_of_them(tmp_path: Path) -> None:
+    """Scripts of tokenizers save a tokenizer.json where they run: the folder was refused."""
+    _write(tmp_path, "a.txt", "tokenizer.json", "sub/b.txt", "sub/tokenizer.json")
+    for path in (tmp_path, f"{tmp_path}/**/*.txt"):
+        assert [file.name for file in Corpus([path]).files] == ["a.txt", "b.txt"]
 
 
 @pytest.mark.parametrize("name", ["a.py", "a.log"])

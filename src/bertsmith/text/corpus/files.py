@@ -321,9 +321,12 @@ class Corpus:
         matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
         files: list[Path] = []
         named = takewhile(lambda part: not glob.has_magic(part), Path(path).parts)
-        outputs = outputs_among(matches, Path(*named))
+        # few folders may hold millions of files
+        folders = {match.parent for match in matches}
+        outputs = outputs_among(folders, Path(*named))
+        left_out = outputs | {each for each in folders if not outputs.isdisjoint(each.parents)}
         skipped[_OUTPUT] += len(outputs)
-        matches = [each for each in matches if outputs.isdisjoint((each, *each.parents))]
+        matches = [each for each in matches if left_out.isdisjoint((each, each.parent))]
         for file in filter(Path.is_file, matches):
             if self._readable(file):
                 files.append(file)

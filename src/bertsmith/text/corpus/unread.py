@@ -6,7 +6,6 @@ message names has to fit the file. Folders are judged by the names of the files 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -25,10 +24,12 @@ _MESSAGE = re.compile(
 )
 _NAMES_END = re.compile(r"\d[\d.-]*")
 _TO_LINES = r"tr '\0' '\n' > FILE.txt"
-# names in a store, in one that is being made, in a vocabulary or model, and in a run
+# names in a store, in one that is being made, in a vocabulary or model, and in a run; a
+# tokenizer.json alone may have been saved beside texts
 _OUTPUTS = (
     *({"store.json", "sentences.bin"}, {"journal.jsonl", "digests", "store"}),
-    *({"tokenizer_config.json"}, {"tokenizer.json"}, {"config.json", "vocab.txt"}),
+    *({"tokenizer_config.json"}, {"config.json", "vocab.txt"}),
+    *({"tokenizer.json", other} for other in ("config.json", "vocab.txt", "merges.txt")),
     {"run.json", "log.jsonl"},
 )
 _MAIL = "mail, whose text may be encoded: write it into a .jsonl, as with Python's mailbox"
@@ -78,10 +79,15 @@ def is_output(names: Collection[str]) -> bool:
     return any(output.issubset(names) for output in _OUTPUTS)
 
 
-def outputs_among(paths: Iterable[Path], root: Path) -> set[Path]:
-    """Return the highest folders below `root`, with some of the paths in them, that are outputs."""
-    above = {each for path in paths for each in (path, *path.parents) if root in each.parents}
-    outputs = {each for each in above if each.is_dir() and is_output(os.listdir(each))}
+def outputs_among(folders: Iterable[Path], root: Path) -> set[Path]:
+    """Return the outputs that folders are or are in, below `root`; none inside another."""
+    above = {each for path in folders for each in (path, *path.parents) if root in each.parents}
+    # a folder may not be listed, or hold millions of files
+    outputs = {
+        each
+        for each in above
+        if any(all((each / name).exists() for name in output) for output in _OUTPUTS)
+    }
     return {each for each in outputs if outputs.isdisjoint(each.parents)}
 
 
