@@ -11,6 +11,8 @@ from bertsmith.core.errors import ExampleError
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.detection import label_separator, recognise
 from bertsmith.text.examples.reading import read_examples
+from bertsmith.text.opening import TextFile
+from bertsmith.text.tables import comma_rows
 
 TEXTS = [f"text number {n} about it all" for n in range(20)]
 TWO = ["pos", "neg"] * 10
@@ -118,6 +120,31 @@ def test_quotes_after_a_blank_are_quotes(tmp_path: Path, sign: str) -> None:
     rows[7] = f'pos{sign} "Good" it said'
     path.write_text(f"label{sign}text\n" + "\n".join(rows) + "\n", encoding="utf-8")
     assert list(read_examples(path, need_label=True))[7].text == '"Good" it said'
+
+
+@pytest.mark.parametrize("sign", [",", ";"])
+def test_blanks_before_quotes_are_seen_in_rows_not_lines(tmp_path: Path, sign: str) -> None:
+    """Few lines have them where cells have several, or where only cells with commas are quoted."""
+    path = tmp_path / "a.csv"
+
+    def read(texts: list[str]) -> list[str]:
+        rows = [f"{label}{sign}  {text}\n" for label, text in zip(TWO, texts, strict=True)]
+        path.write_text(f"label{sign} text\n" + "".join(rows), encoding="utf-8")
+        return [row.text.strip() for row in read_examples(path, need_label=True)]
+
+    several = [f'"{text}{sign} it\n\nsaid"' for text in TEXTS]
+    assert read(several) == [f"{text}{sign} it said" for text in TEXTS]
+    few = [f"{text}{sign} it said" if n % 4 == 0 else text for n, text in enumerate(TEXTS)]
+    assert read([f'"{text}"' if n % 4 == 0 else text for n, text in enumerate(few)]) == few
+
+
+def test_quotes_within_a_text_are_no_quotes_after_a_blank(tmp_path: Path) -> None:
+    """Of a column beside such a text the blanks in front were lost."""
+    path = tmp_path / "a.csv"
+    rows = [f'"He said, ""no"" {n}", {n}\n' for n in range(20)]
+    path.write_text("a,b\n" + "".join(rows), encoding="utf-8")
+    found = [row for _, row, _ in comma_rows(TextFile(path, ExampleError))]
+    assert found[1:] == [[f'He said, "no" {n}', f" {n}"] for n in range(20)]
 
 
 def test_semicolons_between_several_labels(tmp_path: Path) -> None:

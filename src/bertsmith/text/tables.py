@@ -42,6 +42,7 @@ _MAX_ROW_LINES = 500_000
 _LINES_IN_QUOTES = 10
 _SHARE_IN_QUOTES = 0.9
 _SAMPLE = 20
+_BLANK_AND_QUOTE = re.compile(r' +"')
 # Excel writes it, perhaps in quotes, and shows it as no row; it may be padded with delimiters
 _STATED_DELIMITER = re.compile(r'"?sep=(?P<delimiter>[,;|\t])"?(?P=delimiter)*', re.IGNORECASE)
 _REMEDY = 'write a quote inside quotes twice (""), and close every quote'
@@ -86,7 +87,7 @@ def comma_rows(file: TextFile) -> Iterator[tuple[int, list[str] | UserError, str
 
     The delimiter is the comma unless the first line is Excel's ``sep=;``, or the first lines make
     rows of one length only with semicolons, tabs or bars. Quotes may stand after a blank, as in
-    ``a, "b, c"``, where most of the first lines have them so.
+    ``a, "b, c"``, if the first rows have them so.
     """
     # the module's default limit of 128 K characters a field is too small for long texts
     csv.field_size_limit(MAX_LINE_LENGTH)
@@ -139,15 +140,32 @@ def _delimiter(lines: list[str]) -> str:
 
 
 def _blank_before_quotes(lines: list[str], delimiter: str) -> bool:
-    """Return whether cells are quoted after a blank in the first lines, which make rows by it."""
-    quoted = sum(f'{delimiter} "' in text for text in lines)
-    if 2 * quoted < len(lines) or not quoted:
-        return False
-    rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
+    """Return whether cells are quoted after a blank in the first rows.
+
+    They are if the rows are of one length only so, or if most of them have such a cell.
+    """
     try:
-        return len({len(row) for row in rows if row}) == 1
+        plain = [row for row in csv.reader(lines, delimiter=delimiter) if row]
+        quoted = sum(any(map(_BLANK_AND_QUOTE.match, row)) for row in plain)
+        lengths = _row_lengths(lines, delimiter) if quoted else []
     except csv.Error:
         return False
+    alone = {len(row) for row in plain} != set(lengths)
+    return len(set(lengths)) == 1 and (alone or 2 * quoted >= len(lengths))
+
+
+def _row_lengths(lines: list[str], delimiter: str) -> list[int]:
+    """Return the lengths of rows whose quotes may stand after a blank; raise `csv.Error`."""
+    rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
+    lengths: list[int] = []
+    try:
+        for row in filter(None, rows):
+            lengths.append(len(row))
+    except csv.Error:
+        # the last row may go on below
+        if rows.line_num < len(lines):
+            raise
+    return lengths
 
 
 def _undecodable(file: TextFile, lines: list[tuple[int, str]]) -> UserError | None:
