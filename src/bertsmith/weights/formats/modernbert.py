@@ -86,7 +86,7 @@ def _upgrade(data: Settings) -> Settings:
         # version 4 computes the one, and 5 the other
         raise ConfigError(
             f"{_HALF} is {half!r}, but {_WINDOW} is {window!r}",
-            remedy="the one must be half of the other: remove the wrong one",
+            remedy="the one must be half of the other: correct the wrong one",
         )
     if results.get(_BASES[_LOCAL], 0) is None:
         results[_BASES[_LOCAL]] = results.get(_BASES[_GLOBAL], 160_000.0)
