@@ -94,7 +94,8 @@ class Columns(TextColumns):
     label_until: str | None = None
     """Keep only the part of a label before this sign, such as the colon in ENTY:animal."""
     label_separator: Literal["auto", "|", ",", ";"] = "auto"
-    """Separator of several labels in a cell; auto is |, or a comma if the labels recur."""
+    """Separator of several labels in a cell; auto is |, or a comma or semicolon if labels
+    recur."""
     label_start: LabelStart = "auto"
     """Number of the first option in multiple choice, 0 or 1; auto decides from all labels."""
     classes: tuple[str, ...] = ()

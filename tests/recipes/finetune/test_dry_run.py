@@ -230,7 +230,7 @@ def test_labels_that_say_less_than_they_seem_are_named(
             f'{text} {n},"{label}"'
             for n, (text, label) in enumerate(zip(texts * 20, several, strict=True))
         ]
-        with pytest.raises(ExampleError, match=r"the label 'b.+c' joins others that there are"):
+        with pytest.raises(ExampleError, match=r"the label 'b.+c' combines labels that also occur"):
             told("text,label", late)
     none = "may stand for none: --exclude="
     unsure = told("text,label", [f"{text},{'ab-'[n % 3]}" for n, text in enumerate(texts)])

@@ -336,13 +336,13 @@ def _check_no_numbers(train: Path, data: LabelledData[Any]) -> None:
 
 
 def _check_not_several(train: Path, data: LabelledData[Any]) -> None:
-    """Raise `ExampleError` for labels taken for classes by the first rows that are several each."""
+    """Raise `ExampleError` where a label, taken for one class by the first rows, may be several."""
     known = set(data.labels)
     for sign, label in product("|,;", data.labels):
         parts = [part.strip() for part in label.split(sign)]
         if len(parts) > 1 and known.issuperset(parts):
             raise ExampleError(
-                f"the label {label!r} joins others that there are: one label or several",
+                f"the label {label!r} combines labels that also occur alone: one label or several",
                 where=train,
                 remedy=f"pass --task multi-label --label-separator '{sign}', or --task classify",
             )

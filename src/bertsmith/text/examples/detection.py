@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from shlex import quote
 from typing import Literal, TypeVar
 
 from bertsmith.core.errors import ConfigError, ExampleError, UserError
@@ -260,7 +259,7 @@ def _by_labels(
 
 
 def _several_labels(values: Sequence[object]) -> str | None:
-    """Return how values hold several labels each; None if they hold one, or commas decide."""
+    """Return how values hold several labels each; None if they hold one, or other signs decide."""
     if any(isinstance(value, list) for value in values) or _are_written_lists(values):
         single = all(isinstance(value, list) and len(value) == 1 for value in values)
         more = ", one in each, which --task classify learns as classes" if single else ""
@@ -358,7 +357,8 @@ def _holds_several(file: TextFile, name: str, values: Sequence[object]) -> str |
     if cells and all(map(_COMMA.fullmatch, cells)) and not clear:
         problem = f"{name} holds {cells[0]!r}, a number with a decimal comma or several labels"
         remedy = (
-            "pass --task regression, or --task multi-label --label-separator , or --task classify"
+            "pass --task regression, or --task multi-label --label-separator ',', or --task "
+            "classify"
         )
         raise file.fault(problem, remedy=remedy)
     called = {",": "comma", ";": "semicolon"}[sign]
@@ -368,7 +368,7 @@ def _holds_several(file: TextFile, name: str, values: Sequence[object]) -> str |
         return None
     cell = next(value for value in values if isinstance(value, str) and sign in value)
     problem = f"{name} holds {cell[:40]!r}, several labels or one with a {called} in it"
-    remedy = f"pass --task multi-label --label-separator {quote(sign)} or --task classify"
+    remedy = f"pass --task multi-label --label-separator '{sign}', or --task classify"
     raise file.fault(problem, remedy=remedy)
 
 
@@ -401,7 +401,7 @@ def label_separator(path: Path, columns: Columns) -> Literal["|", ",", ";"]:
         return "|"
     if shares[sign] < _SHARED:
         problem = f"a label is {cells[0][:40]!r}, several labels or one with a comma in it"
-        remedy = "state the separator of labels: --label-separator , or '|'"
+        remedy = "state the separator of labels: --label-separator ',' or '|'"
         raise file.fault(problem, remedy=remedy)
     return sign
 
