@@ -15,7 +15,7 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.printable import counted
 from bertsmith.network.families.catalog import FAMILIES, presets
 from bertsmith.network.families.family import OTHER_SIZES, FamilyName
-from bertsmith.text.config import TagColumns
+from bertsmith.text.config import LabelSeparator, TagColumns
 
 Precision = Literal["bf16", "fp32"]
 TrainingPrecision = Literal["auto", "bf16", "fp32"]
@@ -207,8 +207,8 @@ class Preprocessing(Config):
     """The columns of 0 and 1 of several labels, where they were named."""
     label_until: str | None = None
     """The sign up to which the label was kept, where there was one."""
-    label_separator: Literal["auto", "|", ",", ";"] = "auto"
-    """The separator of several labels in a cell; auto where it was not stated."""
+    label_separator: LabelSeparator = "auto"
+    """The separator of several labels in a cell; auto where none was stated, or | detected."""
     group_column: str | None = None
     """The column of a passage's query or a word's sentence, where it was named."""
     tags: TagColumns | None = None

@@ -12,6 +12,7 @@ from bertsmith.core.errors import ConfigError
 
 HeaderOption = Literal["auto", "yes", "no"]
 Layout = Literal["auto", "documents", "prose", "wrapped"]
+LabelSeparator = Literal["auto", "|", ",", ";"]
 LabelStart = Literal["auto", "0", "1"]
 OnBad = Literal["fail", "skip", "quarantine"]
 
@@ -93,7 +94,7 @@ class Columns(TextColumns):
     """label-first: each line is a label, a space and a text, as in TREC and any .label file."""
     label_until: str | None = None
     """Keep only the part of a label before this sign, such as the colon in ENTY:animal."""
-    label_separator: Literal["auto", "|", ",", ";"] = "auto"
+    label_separator: LabelSeparator = "auto"
     """Separator of several labels in a cell; auto is |, or a comma or semicolon if labels
     recur."""
     label_start: LabelStart = "auto"

@@ -447,6 +447,28 @@ def test_rows_of_one_label_number_or_relevance_are_refused(
             )
 
 
+def test_labels_that_were_separated_in_training_are_when_evaluated(
+    base_folder: Path, tmp_path: Path
+) -> None:
+    """In a file of few rows nothing recurs: cells of two labels were one that is unknown."""
+    train, few = tmp_path / "train.csv", tmp_path / "few.csv"
+    cells = ["a;b", "b;c", "a", "c"] * 8
+    rows = "".join(f"word{n % 8},{cell}\n" for n, cell in enumerate(cells))
+    train.write_text("text,labels\n" + rows, encoding="utf-8")
+    few.write_text("text,labels\nword0,a;b\nword3,c\n", encoding="utf-8")
+    settings, options = replace(QUICK, epochs=1), ExperimentConfig(seeds=1)
+    outcome = finetune(
+        FinetuneConfig(
+            model=base_folder, train=train, out=tmp_path / "run", settings=settings,
+            experiment=options,
+        )
+    )  # fmt: skip
+    assert evaluate(EvaluateConfig(model=outcome.model, file=few))["rows"] == 2
+    few.write_text("text,labels\nword0,a|b\nword3,c\n", encoding="utf-8")
+    with pytest.raises(ExampleError, match=r"'a\|b' is none of .*: pass --label-separator '\|'"):
+        evaluate(EvaluateConfig(model=outcome.model, file=few))
+
+
 @pytest.mark.parametrize(("longest", "long"), [(12, "head+tail"), (10, "tail"), (9, "windows")])
 def test_a_model_is_asked_as_it_was_trained(
     base_folder: Path,

@@ -31,6 +31,7 @@ from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.labels import value_of
 from bertsmith.tasks.rows import pick_classes, print_rows, task_for
 from bertsmith.tasks.task import ReadingLimits, Row, Task, check_windows
+from bertsmith.text.config import LabelSeparator
 from bertsmith.text.examples.example import Example, folded
 from bertsmith.text.examples.formats.mctest import answers_beside
 from bertsmith.text.headers import is_position
@@ -51,6 +52,8 @@ class LabelledData(Generic[R]):
     dev: Sequence[R]
     dev_is_cut: bool
     """True if dev was split off the training file."""
+    label_separator: LabelSeparator = "auto"
+    """The separator of several labels in a cell, stated or detected."""
 
     def __repr__(self) -> str:
         labels = f", {counted(len(self.labels), 'label')}" if self.labels else ""
@@ -86,11 +89,15 @@ def read_labelled(
         train_rows, held_out = split(task, rows, dev_share, seed)
         task.labels.check(train_rows, held_out, labels)
         return LabelledData(
-            task=task, labels=labels, train=train_rows, dev=held_out, dev_is_cut=True
-        )
+            task=task, labels=labels, train=train_rows, dev=held_out, dev_is_cut=True,
+            label_separator=reading.columns.label_separator,
+        )  # fmt: skip
     measured = list(pick_classes(task, measured, reading.columns, known=of_train))
     task.labels.check(rows, measured, labels)
-    return LabelledData(task=task, labels=labels, train=rows, dev=measured, dev_is_cut=False)
+    return LabelledData(
+        task=task, labels=labels, train=rows, dev=measured, dev_is_cut=False,
+        label_separator=reading.columns.label_separator,
+    )  # fmt: skip
 
 
 def _labels_of(task: Task[R], rows: Sequence[R]) -> tuple[str, ...]:

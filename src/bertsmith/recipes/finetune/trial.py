@@ -286,7 +286,7 @@ def _calibrated(
 def _preprocessing(prepared: Prepared, config: FinetuneSettings) -> Preprocessing:
     """Return the reading of a training's rows, for the model's folder."""
     first, reading = prepared.data.train[0], config.reading
-    columns, tags = reading.columns, reading.tags
+    columns, tags, separator = reading.columns, reading.tags, prepared.data.label_separator
     if isinstance(first, Tagged) and first.entities is None:
         tags = replace(tags, scheme="plain")  # a part of the rows may look like another one
     keeps_tags = isinstance(first, Tagged) and tags != USUAL_TAGS
@@ -301,7 +301,7 @@ def _preprocessing(prepared: Prepared, config: FinetuneSettings) -> Preprocessin
         label_column=columns.label,
         label_columns=columns.labels,
         label_until=columns.label_until,
-        label_separator=columns.label_separator,
+        label_separator=columns.label_separator if separator == "|" else separator,
         group_column=columns.group,
         tags=tags if keeps_tags else None,
         tags_kind=kind_of(Path(first.source)) if keeps_tags else "",

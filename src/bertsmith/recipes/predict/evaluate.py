@@ -162,10 +162,15 @@ def check_known(task: Task[Any], rows: Sequence[Any], labels: tuple[str, ...]) -
     """Raise `ExampleError` for a row with a label that is none of a model's."""
 
     def mistake(label: str) -> tuple[str, str]:
+        problem = f"the label {label!r} is none of the model's"
+        parts = {sign: {part.strip() for part in label.split(sign)} for sign in "|,;"}
+        separators = [sign for sign in parts if parts[sign].issubset(labels)]
+        if separators and task.head == "classes":
+            return problem, f"its parts are: pass --label-separator '{separators[0]}'"
         picked = task.labels.picked is not None
         known_labels = unknown_label(label, labels, "it knows", picked=picked)
         option = "--label-column" if task.measuring.by_type is None else "--tags.tag"
         remedy = f"{known_labels}; name the label's column with {option}, or rename"
-        return f"the label {label!r} is none of the model's", remedy
+        return problem, remedy
 
     require_labels(rows, task.labels.of_row, labels, mistake)
