@@ -167,6 +167,15 @@ def test_semicolons_between_several_labels(tmp_path: Path) -> None:
     # commas are in the names that semicolons separate
     path.write_bytes(table("text,labels", ['"a, x;b"', "b", '"c;a, x"', "c"] * 5))
     assert label_separator(path, Columns()) == ";"
+    # with few that recur, several labels were one as well
+    path.write_bytes(table("text,labels", [f"k{n}; k{n + 1}0" for n in range(20)]))
+    for detect in (recognise, lambda path: label_separator(path, Columns())):
+        with pytest.raises(ExampleError, match="'k0; k10', several labels or one with a semicolon"):
+            detect(path)
+    # those of HTML's entities separate nothing
+    path.write_bytes(table("text,labels", ["A &amp; B", "C &amp; D", "A &amp; D", "x"] * 5))
+    assert recognise(path).task == "classify"
+    assert label_separator(path, Columns()) == "|"
     # one in a name of its own is part of it
     path.write_bytes(table("text,label", ["R&amp;D", "sales"] * 10))
     assert recognise(path).task == "classify"

@@ -74,6 +74,9 @@ _SIGNED = re.compile(r"\s*(?:[-+]?[$€£]\s*[-+]?\d[\d.,]*|[-+]?\d[\d.,]*\s*[%$
 _MARKED = re.compile(r"(.*[^\W\d]{2})[ _-]?(\d|[a-j])")
 _LETTERS = "abcdefghij"
 _COMMA = re.compile(r"\s*-?\d+,\d+\s*")
+_SIGN_NAMES: dict[Literal[",", ";"], str] = {",": "comma", ";": "semicolon"}
+# of HTML, as &amp;: what it ends with separates nothing
+_ENTITY = re.compile(r"&#?\w{2,32};")
 
 
 def recognise_table(path: Path, columns: Columns) -> tuple[TaskName, str]:
@@ -350,10 +353,9 @@ def _check_signs(file: TextFile, name: str, values: Sequence[object]) -> None:
 
 def _holds_several(file: TextFile, name: str, values: Sequence[object]) -> str | None:
     """Return what separates several labels in cells, commas or semicolons; raise if uncertain."""
-    cells = [value for value in values if isinstance(value, str) and "," in value]
-    shares = _shares(values)
-    sign, plural = max(shares, key=shares.__getitem__), name.strip("'").casefold() in _PLURALS
-    clear = plural and shares[sign] >= _SHARED
+    sign, share, cells = _separator(values)
+    plural = name.strip("'").casefold() in _PLURALS
+    clear = plural and share >= _SHARED
     if cells and all(map(_COMMA.fullmatch, cells)) and not clear:
         problem = f"{name} holds {cells[0]!r}, a number with a decimal comma or several labels"
         remedy = (
@@ -361,20 +363,27 @@ def _holds_several(file: TextFile, name: str, values: Sequence[object]) -> str |
             "classify"
         )
         raise file.fault(problem, remedy=remedy)
-    called = {",": "comma", ";": "semicolon"}[sign]
     if clear:
-        return f"{called}s"
-    if shares[sign] < _SHARED and not (plural and cells):
+        return f"{_SIGN_NAMES[sign]}s"
+    if share < _SHARED and not (plural and cells):
         return None
-    cell = next(value for value in values if isinstance(value, str) and sign in value)
-    problem = f"{name} holds {cell[:40]!r}, several labels or one with a {called} in it"
+    problem = (
+        f"{name} holds {cells[0][:40]!r}, several labels or one with a {_SIGN_NAMES[sign]} in it"
+    )
     remedy = f"pass --task multi-label --label-separator '{sign}', or --task classify"
     raise file.fault(problem, remedy=remedy)
 
 
-def _shares(values: Sequence[object]) -> dict[Literal[",", ";"], float]:
-    """Return for each sign that may separate labels the share of the parts that recur."""
-    return {",": shared_parts(values, ",") or 0.0, ";": shared_parts(values, ";") or 0.0}
+def _separator(values: Sequence[object]) -> tuple[Literal[",", ";"], float, list[str]]:
+    """Return what may separate labels, the share of parts that recur, and the cells with it."""
+    strings = [value for value in values if isinstance(value, str)]
+    results: list[tuple[Literal[",", ";"], float, list[str]]] = []
+    for sign in _SIGN_NAMES:
+        cells = [value for value in strings if sign in value]
+        if sign == ";" and any(map(_ENTITY.search, cells)):
+            cells = []
+        results.append((sign, (shared_parts(strings, sign) or 0.0) if cells else 0.0, cells))
+    return max(results, key=lambda result: (result[1], bool(result[2])))
 
 
 def label_separator(path: Path, columns: Columns) -> Literal["|", ",", ";"]:
@@ -391,17 +400,17 @@ def label_separator(path: Path, columns: Columns) -> Literal["|", ",", ";"]:
     places = locate_columns(head, columns, file, need_label=True)
     assert places.label is not None
     values = [row[places.label] for row in rows]
-    cells = [value for value in values if isinstance(value, str) and "," in value]
     lists = any(isinstance(value, str) and value.lstrip().startswith("[") for value in values)
     if lists or any(isinstance(value, str) and "|" in value for value in values):
         return "|"
-    shares = _shares(values)
-    sign = max(shares, key=shares.__getitem__)
-    if shares[sign] < _SHARED and not cells:
+    sign, share, cells = _separator(values)
+    if not cells:
         return "|"
-    if shares[sign] < _SHARED:
-        problem = f"a label is {cells[0][:40]!r}, several labels or one with a comma in it"
-        remedy = "state the separator of labels: --label-separator ',' or '|'"
+    if share < _SHARED:
+        problem = (
+            f"a label is {cells[0][:40]!r}, several labels or one with a {_SIGN_NAMES[sign]} in it"
+        )
+        remedy = f"state the separator of labels: --label-separator '{sign}' or '|'"
         raise file.fault(problem, remedy=remedy)
     return sign
 
