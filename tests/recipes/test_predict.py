@@ -74,7 +74,7 @@ def test_lines_of_standard_input_are_classified_in_order(
 @pytest.mark.parametrize(
     "line",
     ["predict classifier rows.csv", "predict base rows.jsonl", "score base rows.tsv",
-     "embed base rows.csv --out vectors.npy",
+     "embed base rows.csv --out vectors.npy", "embed base rows.parquet --out vectors.npy",
      "evaluate classifier rows", "finetune base rows --out run",
      "finetune base few.csv --dev rows --out run", "inspect base rows --out page.html",
      "quantize classifier --calibrate few.csv --dev rows --out int8"],

@@ -45,8 +45,7 @@ def confusion_html(counts: Confusion, labels: Sequence[str]) -> str:
         name = f"{number + 1} {label}" if numbered else label
         cells = "".join(_cell(count, total, right=number == i) for i, count in enumerate(row))
         recall = _share(row[number], total, short=numbered)
-        title = f'dir="auto" title="{escape(label)}"'
-        rows += f'<tr><th scope="row" {title}>{escape(name)}</th>{cells}'
+        rows += f'<tr><th scope="row" dir="auto" title="{escape(label)}">{escape(name)}</th>{cells}'
         rows += f'<td class="rate">{recall}</td></tr>'
     columns = [sum(column) for column in zip(*matrix, strict=True)]
     shares = [_share(matrix[i][i], total, short=numbered) for i, total in enumerate(columns)]

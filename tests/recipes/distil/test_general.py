@@ -28,6 +28,7 @@ from bertsmith.recipes.distil.config import (
     GeneralRecipe,
     GeneralSettings,
     StudentConfig,
+    TeachingConfig,
 )
 from bertsmith.recipes.distil.recipe import distil
 from bertsmith.recipes.finetune.config import FinetuneSettings
@@ -338,6 +339,10 @@ REFUSED: dict[str, tuple[Callable[[Path, dict[str, Any]], dict[str, Any]], str]]
         "--on-bad is for labelled examples, and ",
     ),
     "seeds": (lambda path, options: {"seeds": 2}, "--seeds is for labelled examples, and "),
+    "size of the cache": (
+        lambda path, options: {"teaching": TeachingConfig(cache_gigabytes=1.0)},
+        "--cache-gigabytes is for labelled examples, and ",
+    ),
 }  # fmt: skip
 
 

@@ -87,7 +87,8 @@ class Subject:
     cut: bool
     """True if the model read less than the whole text."""
     withheld: bool = False
-    """True if a threshold keeps the model from giving this answer, as one half does of labels."""
+    """True if the model does not give this answer: it is a label whose probability is not above one
+    half, or below the model's threshold."""
 
     def copies(self, ids: Sequence[Ids]) -> Batch:
         """Return a batch of sequences of this length."""

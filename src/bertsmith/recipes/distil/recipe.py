@@ -7,12 +7,12 @@ bertsmith distil run/model train.csv --student 3/384 --out small
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from operator import attrgetter
 from pathlib import Path
 
 import torch
 
 from bertsmith.core.clock import Clock
-from bertsmith.core.config import Config
 from bertsmith.core.errors import ConfigError, ExampleError, OutOfMemory
 from bertsmith.core.options import options_of
 from bertsmith.hub.models import model_folder
@@ -112,21 +112,17 @@ def _refuse_labelled(config: DistilConfig) -> None:
     """Raise `ConfigError` for a setting of trainings on labelled examples, given for a store."""
     of_store = {setting.name for setting in fields(GeneralSettings)}
     for option in options_of(DistilConfig).values():
-        name, value = option.path[-1], _value(config, option.path)
-        # a store has a single training, whose seed is that of the settings
-        is_true = value == option.default or (name in ("seeds", "side_by_side") and value == 1)
-        of_labelled = option.path[0] == "settings" and name != "seed"
-        if is_true or not (of_labelled or name in ("seeds", "side_by_side", "cache")):
+        name, value = option.path[-1], attrgetter(".".join(option.path))(config)
+        counts_trainings = name in ("seeds", "side_by_side")
+        of_labelled = (
+            counts_trainings
+            or name in ("cache", "cache_gigabytes")
+            or (option.path[0] == "settings" and name != "seed")
+        )
+        # a store has a single training, so that 1 is true
+        if not of_labelled or value == option.default or (counts_trainings and value == 1):
             continue
         raise ConfigError(
             f"{option.shown} is for labelled examples, and {config.data} is a store",
             remedy=f"give --general.{option.name}" if name in of_store else "leave it out",
         )
-
-
-def _value(config: Config, path: tuple[str, ...]) -> object:
-    """Return the value of an option."""
-    value: object = config
-    for name in path:
-        value = getattr(value, name)
-    return value

@@ -28,7 +28,7 @@ from bertsmith.core.log import say
 from bertsmith.core.printable import shell_word
 from bertsmith.engine.devices import device_named, training_precision
 from bertsmith.hub.models import model_folder, origin
-from bertsmith.network.config import Fit, ModelConfig, Preprocessing
+from bertsmith.network.config import ModelConfig, Preprocessing
 from bertsmith.network.model import Model
 from bertsmith.recipes.distil.config import DistilConfig, DistilRun
 from bertsmith.recipes.distil.methods import check_method, check_teaches
@@ -71,10 +71,6 @@ from bertsmith.weights.versions import FolderVersion
 
 # a student has more to learn than a model that is fine-tuned
 _EPOCHS = 6
-_PARTS: dict[Fit, str] = {
-    "head": "the beginning", "tail": "the end", "head+tail": "beginning and end",
-    "windows": "all, in windows,",
-}  # fmt: skip
 
 
 def distil_task(config: DistilConfig) -> DistilOutcome:
@@ -189,12 +185,13 @@ def _read(
 def _as_teacher_reads(settings: FinetuneSettings, trained: Preprocessing) -> FinetuneSettings:
     """Return the settings with the part of long texts that the teacher was trained to read.
 
-    Its answers to another part are not what it knows. Options that are given hold.
+    Its answers to another part are not what it knows. Options that are given hold, except
+    `--truncation head`, which is not told from the default.
     """
     if settings.max_length is None:
         settings = replace(settings, max_length=trained.longest)
     if settings.truncation == FinetuneSettings.truncation != trained.long:
-        say(f"of long texts {_PARTS[trained.long]} is read, as by the teacher in its training")
+        say(f"long texts are read as in the teacher's training: --truncation {trained.long}")
         settings = replace(settings, truncation=trained.long)
     return settings
 

@@ -48,7 +48,7 @@ class Texts:
             self._columns.check_read(STANDARD_INPUT, "lines of text")
             return self._examples(standard_input(self._columns.encoding), STANDARD_INPUT)
         path = Path(self.file)
-        if kind_of(path) in DELIMITED:
+        if kind_of(path) in (*DELIMITED, ".parquet"):
             refuse_pipe(path, remedy="write its rows to a file")
         if kind_of(path) in TABLES or has_labels(path, self._columns):
             return self._rows(path)
