@@ -215,8 +215,8 @@ def test_answers_that_predict_withholds_are_marked(
     assert all(item["answer"] for item in found)
     told = capsys.readouterr()
     assert told.out.count(" (withheld)") == 2
-    assert "predict gives no answer to 2 texts" in told.err
-    assert (tmp_path / "why.html").read_text().count("(withheld: predict gives no answer)") == 2
+    assert "of 2 texts an answer is explained that predict withholds" in told.err
+    assert (tmp_path / "why.html").read_text().count("(withheld by predict)") == 2
     sure, tokenizer = load_model(classifier)
     sure.config = replace(sure.config, min_confidence=1.0)
     save_model(tmp_path / "sure", sure, tokenizer)
@@ -362,3 +362,29 @@ def test_a_label_that_is_not_predicted_is_withheld(
         items = opened.explain(["word1 word2"], methods="rollout")["explanations"]
         assert len(answer["labels"]) == withheld.count(False)
         assert [item["withheld"] for item in items] == withheld
+
+
+def test_labels_of_windows_are_withheld_as_predict_withholds_them(
+    base_folder: Path, tiny_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """The first window is explained, and the mean of all of them is the answer."""
+    texts = [" ".join(f"word{(first + n * n) % 29}" for n in range(15)) for first in range(12)]
+    reading: dict[str, Any] = {"max_length": 8, "truncation": "windows"}
+    model, _ = start_from(base_folder, predicts="classes", labels=("one", "two"), seed=3)
+    save_model(tmp_path / "first", model, tiny_tokenizer)
+    answers = bertsmith.load(tmp_path / "first", precision="fp32").predict(texts, **reading)
+    shares = torch.tensor(
+        [[row["probabilities"][name] for name in ("one", "two")] for row in answers]
+    )
+    with torch.no_grad():
+        # of both labels half of the texts
+        model.get_parameter("heads.classify.bias").sub_(shares.logit().median(0).values)
+    save_model(tmp_path / "model", model, tiny_tokenizer)
+    opened = bertsmith.load(tmp_path / "model", device="cpu", precision="fp32")
+    given = [row["labels"] for row in opened.predict(texts, **reading)]
+    items = opened.explain(texts, methods="rollout", **reading)["explanations"]
+    withheld = [item["answer"] not in given[item["text"]] for item in items]
+    assert [item["withheld"] for item in items] == withheld
+    # one that is withheld beside another that is given, and some that are given
+    assert any(given[item["text"]] for item, hidden in zip(items, withheld, strict=True) if hidden)
+    assert not all(withheld)

@@ -39,6 +39,8 @@ from bertsmith.reports.curves import require_matplotlib
 from bertsmith.reports.page import Report, safe, wide
 from bertsmith.tasks.answering import TaskAnswering, answering_of
 from bertsmith.tasks.config import AnsweringConfig
+from bertsmith.tasks.multi_label import MULTI_LABEL
+from bertsmith.tasks.task import Record
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
 
@@ -164,26 +166,35 @@ def _subjects(
         subjects = subjects_of(
             answering.task, explainer.model, answering.tokenizer, row, answering.limits
         )
-        none = True
+        none, any_withheld, predicted = True, False, None
         for subject in islice(subjects, max_answers):
             if none:
                 explained.cut += subject.cut
-                withheld = subject.withheld or _is_withheld(row, answering, explainer.model)
-                explained.withheld += withheld
+                predicted = _predicted(row, answering, explainer.model)
             none = False
+            withheld = predicted is not None and _is_withheld(subject, predicted)
+            any_withheld |= withheld
             explained.numbers.append(number)
             yield replace(subject, withheld=withheld)
         explained.silent += none
+        explained.withheld += any_withheld
 
 
-def _is_withheld(row: Any, answering: TaskAnswering, model: Model) -> bool:  # noqa: ANN401
-    """Return whether a threshold keeps a model from answering a row, all of it read."""
-    thresholds = answering.task.answers.thresholds
-    if all(getattr(answering.tuned, name) is None for name in thresholds):
-        return False
+def _predicted(row: Any, answering: TaskAnswering, model: Model) -> Record | None:  # noqa: ANN401
+    """Return the answer to a row, all of it read; None where no threshold can withhold one."""
+    thresholds = (getattr(answering.tuned, name) for name in answering.task.answers.thresholds)
+    # of several labels one half is the threshold
+    if answering.task.name != MULTI_LABEL.name and all(each is None for each in thresholds):
+        return None
     (answer,) = Predictor(model=model, answering=answering)([row])
-    record = answering.record(answer)
-    return record["answer" if "answer" in record else "label"] in (None, "")
+    return answering.record(answer)
+
+
+def _is_withheld(subject: Subject, predicted: Record) -> bool:
+    """Return whether an answer is kept back in what is predicted."""
+    if "labels" in predicted:
+        return subject.answer not in predicted["labels"]
+    return predicted["answer" if "answer" in predicted else "label"] in (None, "")
 
 
 def _record(
@@ -271,8 +282,8 @@ def _print_summary(explained: Explained, config: ExplainConfig, part: str) -> No
         say(f"{counted(explained.silent, 'text')} without an answer to explain")
     if explained.withheld:
         say(
-            f"predict gives no answer to {counted(explained.withheld, 'text')}, by the model's "
-            "threshold: the answer that it withholds is explained"
+            f"of {counted(explained.withheld, 'text')} an answer is explained that predict "
+            "withholds, as it does not pass the threshold"
         )
     if explained.cut:
         say(f"of {counted(explained.cut, 'text')} only {part} was read")
@@ -341,7 +352,7 @@ def _add_explanations(
     body = ""
     for number, (answer, attributions) in enumerate(answers, 1):
         body += f"<h3>{number}: {_isolated_answer(answer)}"
-        body += " (withheld: predict gives no answer)</h3>" if answer.withheld else "</h3>"
+        body += " (withheld by predict)</h3>" if answer.withheld else "</h3>"
         for method, result in attributions.items():
             body += _shaded(answer, method, result.shares.tolist())
         note = _note(attributions, baseline)

@@ -87,8 +87,7 @@ class Subject:
     cut: bool
     """True if the model read less than the whole text."""
     withheld: bool = False
-    """True if the model does not give this answer: it is a label whose probability is not above one
-    half, or below the model's threshold."""
+    """True if a threshold keeps the model from giving this answer."""
 
     def copies(self, ids: Sequence[Ids]) -> Batch:
         """Return a batch of sequences of this length."""
@@ -304,7 +303,6 @@ def _class_subjects(
             target=ClassTarget(label=label, several=several, positions=positions),
             answer=shown,
             cut=sum(counts) < sum(map(len, encoded)),
-            withheld=several and logits[label] <= 0,
         )
 
 
