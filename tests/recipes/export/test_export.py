@@ -277,9 +277,9 @@ def test_transformers_js_is_given_no_replacement_rules_it_takes_for_others(tmp_p
         assert after.encode(text).ids == before.encode(text).ids
 
 
-def card_of(config: ModelConfig, other_characters: str = "") -> str:
+def card_of(config: ModelConfig, other_characters: str = "", *, target: Target = "onnx") -> str:
     about = Described(
-        config=config, tokenizer=TOKENIZERS["bert"], sentence=None, target="onnx", name="out",
+        config=config, tokenizer=TOKENIZERS["bert"], sentence=None, target=target, name="out",
         other_characters=other_characters,
     )  # fmt: skip
     return card(about, Comparison(difference=1e-7, batches=5, longest=23))
@@ -316,6 +316,18 @@ def test_the_card_says_how_outputs_become_answers(
     case: str, changes: dict[str, Any], said: str
 ) -> None:
     assert said in card_of(replace(MODELS[case], **changes))
+
+
+@pytest.mark.parametrize(
+    ("long", "target", "said"),
+    [("head", "onnx", True), ("tail", "onnx", False), ("tail", "transformers.js", True)],
+)
+def test_the_card_says_where_questions_after_contexts_are_cut_off(
+    long: Fit, target: Target, said: bool
+) -> None:
+    """Tokenizers know one text alone, and cut it at one end; of others the context is cut."""
+    config = replace(MODELS["bert-choice"], preprocessing=Preprocessing(longest=16, long=long))
+    assert ("shortens the context and keeps the question" in card_of(config, target=target)) == said
 
 
 @pytest.mark.parametrize(("default", "listed"), [(None, True), ("query", False)])

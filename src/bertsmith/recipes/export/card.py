@@ -162,7 +162,8 @@ def card(described: Described, comparison: Comparison) -> str:
         lines += [f"Labels, in the order of the outputs: {names}.", ""]
     notes = (
         *(_decided(config), _withheld(config), _continued(config), _prompts(described)),
-        *(_read(described), _pairs_cut(described), _other_ids(described)),
+        *(_read(described), _pairs_cut(described), _questions_cut(described)),
+        _other_ids(described),
     )
     for note in filter(None, notes):
         lines += [note, ""]
@@ -267,6 +268,19 @@ def _pairs_cut(described: Described) -> str:
     return (
         "The library shortens a long pair at its end, so that a long first text leaves less of the "
         "second, or nothing, which changes the answer: shorten such texts before."
+    )
+
+
+def _questions_cut(described: Described) -> str:
+    """Return a note on questions after long contexts, where they are cut off; "" elsewhere."""
+    trained, in_python = described.config.preprocessing, described.target != "transformers.js"
+    at_beginning = trained is not None and trained.long == "tail" and in_python
+    if described.config.predicts != "choice" or at_beginning:
+        return ""
+    return (
+        "Of a question after a long context, bertsmith shortens the context and keeps the question "
+        "where both are given; the code below cuts the end, and with it the question: shorten long "
+        "contexts before."
     )
 
 
