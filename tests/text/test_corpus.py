@@ -332,6 +332,10 @@ def test_kinds_of_files_in_a_folder(tmp_path: Path) -> None:
         ("tokenizer.json", "merges.txt"),
         ("config.json", "vocab.txt"),
         ("run.json", "log.jsonl", "report.html", "model/README.md"),
+        ("run.json", "results.json", "report.html"),
+        ("run.json", "seeds/log.jsonl"),
+        ("run.json", "teacher-outputs/log.jsonl"),
+        ("demo.json", "report.html", "store/README.md"),
     ],
 )
 def test_what_was_made_of_a_corpus_in_its_folder_is_no_text_of_it(
