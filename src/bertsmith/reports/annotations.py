@@ -130,12 +130,13 @@ def _pairs(results: Sequence[PairFigures], control: Sequence[PairFigures], place
     )
     drawing = _bars("tags", gains[:_DRAWN], "share that attends most to a word of the second tag")
     figure = placed("tags", drawing, "from tag to tag", words)
-    note = "Each row counts the words with the first tag whose sentence contains another word with "
-    note += "the second."
+    note = (
+        "Each row counts the words with the first tag whose sentence contains another word with "
+        "the second."
+    )
     if len(results) > _LISTED:
         note += f" The {_LISTED} most frequent pairs are shown; the JSON file contains more."
-    note = f'<p class="note">{note}</p>'
-    return figure + _table("tags", results[:_LISTED], control) + note
+    return figure + _table("tags", results[:_LISTED], control) + f'<p class="note">{note}</p>'
 
 
 def _by_pair(control: Sequence[PairFigures]) -> Mapping[tuple[str, str], float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -53,7 +52,7 @@ class ExportConfig(Config):
                 )
             threads = "" if self.threads is None else " --threads"
             if given := threads + typed_options(self.length) + typed_options(self.reading):
-                option = re.split("[ =]", given)[1]
+                option = given.split()[0].partition("=")[0]
                 raise ConfigError(
                     f"{option} is for int8", remedy="leave it out, or add --precision int8"
                 )
