@@ -323,6 +323,49 @@ def test_nothing_is_lost_when_the_server_is_asked_to_end(server: Started, impati
     asyncio.run(run())
 
 
+def test_clients_that_ask_late_lose_nothing_where_others_come_until_the_end(
+    server: Started,
+) -> None:
+    """As clients that get no processor for most of a second after they have connected."""
+    body = json.dumps(ASKED).encode()
+    request = _HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    heads = list[bytes]()
+
+    async def ask_late(number: int) -> None:
+        # at any time one of them has just connected
+        await asyncio.sleep(0.7 * number / 40)
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            except OSError:
+                return
+            await asyncio.sleep(0.7)
+            try:
+                writer.write(request)
+                await writer.drain()
+                heads.append((await reader.readline())[:12])
+            except OSError:
+                heads.append(b"")
+            writer.close()
+
+    async def run() -> None:
+        load = Load(server.url, clients=10)
+        load.impatient = True
+        asking = asyncio.create_task(load.run())
+        await load.until(100)
+        late = [asyncio.create_task(ask_late(number)) for number in range(40)]
+        server.process.send_signal(signal.SIGTERM)
+        await asyncio.to_thread(server.process.wait)
+        await asyncio.gather(*late)
+        load.ending = True
+        await asking
+        assert (server.process.returncode, load.lost, load.wrong) == (0, 0, 0)
+
+    asyncio.run(run())
+    assert len(heads) > 100
+    assert set(heads) <= {b"HTTP/1.1 200", b"HTTP/1.1 503"}
+
+
 def test_a_connection_that_says_nothing_yet_is_answered_at_the_end(server: Started) -> None:
     """As of a client that gets no processor after it has connected."""
     with socket.create_connection(("127.0.0.1", server.port)) as connection:

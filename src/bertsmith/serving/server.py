@@ -379,13 +379,15 @@ async def _end(gateway: Gateway, app: Limits, config: ServeConfig, listener: soc
     await asyncio.sleep(config.drain_delay)
     await gateway.drain()
     port = listener.getsockname()[1]
-    until = time.monotonic() + _MAX_PARTING_SECONDS
+    until, last_seconds = time.monotonic() + _MAX_PARTING_SECONDS, _MAX_SILENT_SECONDS
     while time.monotonic() < until:
         if app.quiet(_QUIET) and (time.monotonic() >= silent_until or not open_connections(port)):
+            last_seconds = _QUIET
             break
         await asyncio.sleep(_TICK)
     refuse_connections(listener)
-    until = time.monotonic() + _QUIET
+    # clients that came until now have connected, and may get no processor for a while to ask
+    until = time.monotonic() + last_seconds
     while open_connections(port) and time.monotonic() < until:
         await asyncio.sleep(_TICK)
 
