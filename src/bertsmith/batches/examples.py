@@ -198,12 +198,15 @@ def encode_examples(
     seconds = [None] * len(texts) if pairs is None else pairs
     before = [None] * len(texts) if contexts is None else contexts
     assert len(seconds) == len(before) == len(texts)
+    specials = tokenizer.specials_around(pair=pairs is not None)
     ids, segments, sizes = [], [], []
     cut, long = np.zeros(len(texts), bool), np.zeros(len(texts), bool)
     for number, (text, pair) in enumerate(zip(texts, seconds, strict=True)):
         first, *rest = tokenizer.encode([text] if pair is None else [text, pair])
         second, question = rest[0] if rest else None, 0
-        if (context := before[number]) is not None:
+        context, size = before[number], specials + len(first) + sum(map(len, rest))
+        # where all of it fits, the context need not be encoded by itself
+        if context is not None and size > longest:
             question = max(0, len(first) - len(tokenizer.encode([context])[0]))
         fitted_text = fitted(tokenizer, first, second, longest=longest, fit=fit, question=question)
         ids += [sequence for sequence, _ in fitted_text.sequences]

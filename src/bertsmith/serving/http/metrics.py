@@ -21,8 +21,7 @@ class Metrics:
     def __init__(self, gateway: Gateway, paths: Collection[str]) -> None:
         """Count requests by these paths, which may end in a parameter; others are one."""
         self._registry = CollectorRegistry()
-        patterns = {path: re.sub(":[a-z]+}$", "}", path) for path in paths}
-        self._paths = frozenset(patterns.values())
+        self._paths = frozenset(re.sub(":[a-z]+}$", "}", path) for path in paths)
         self._beginnings = {path.partition("{")[0]: path for path in self._paths if "{" in path}
         self._requests = Counter(
             "bertsmith_requests", "Requests", ("path", "status"), registry=self._registry
