@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertsmith.text.corpus.files import Corpus
-from bertsmith.text.corpus.sentences import CJK_STOPS, split_sentences
+from bertsmith.text.corpus.sentences import CJK_STOPS, split_sentences, stop_of
 
 # the bar marks where sentences end
 CASES = """
@@ -139,3 +140,13 @@ def test_stops_of_other_scripts(text: str, count: int) -> None:
     found = split_sentences(text)
     assert len(found) == count
     assert "".join(found).replace(" ", "") == text.replace(" ", "")
+
+
+def test_runs_of_stops_are_read_in_time() -> None:
+    """Tables of contents have hundreds of dots in a line, files of the web as many as they like."""
+    began = time.process_time()
+    for stops in (".", "?!", "。", "．", "．。"):
+        run = stops * 20_000
+        assert split_sentences(f"One{run} Two{run}x{run}")[0] == f"One{run}"
+        stop_of(f"{run}x.")
+    assert time.process_time() - began < 5  # what grew with the square would take minutes

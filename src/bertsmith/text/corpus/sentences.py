@@ -59,7 +59,9 @@ OPENINGS: Final = frozenset("\"'“‘«‹»›„‚„([{¿¡*_`–—•-\u2
 
 # in Greek a semicolon asks
 _GREEK = "(?<=[\u0370-\u03ff\u1f00-\u1fff])[;\u037e]"
-_SPACED = rf"(?P<stop>[{SPACED_STOPS}]+|{_GREEK})"
+# from the first stop of a run on: where that ends no sentence the others end none either, and each
+# would look at all after it
+_SPACED = rf"(?P<stop>(?<![{SPACED_STOPS}])[{SPACED_STOPS}]++|{_GREEK})"
 _CLOSE = rf"[{re.escape(''.join(sorted(CLOSES)))}]*(?:\[\d+\])*"
 _NAME = r"[\dA-Za-zＡ-Ｚａ-ｚ]"
 # a stop with closing quotes, brackets and footnote marks, then white space; CJK stops need no
@@ -67,7 +69,7 @@ _NAME = r"[\dA-Za-zＡ-Ｚａ-ｚ]"
 _STOP = re.compile(
     rf"(?=[{SPACED_STOPS};\u037e{CJK_STOPS}])(?:"
     rf"{_SPACED}(?P<close>{_CLOSE}(?: (?:\"|''|[”»›)\]]))?) "
-    rf"|(?:[。！？｡]|．(?<!{_NAME}．)(?!{_NAME}))++[」』”’）】]*+ ?(?=\S))"
+    rf"|(?<![{CJK_STOPS}]{{2}})(?:[。！？｡]|．(?<!{_NAME}．)(?!{_NAME}))++[」』”’）】]*+ ?(?=\S))"
 )
 _LAST_STOP = re.compile(rf"{_SPACED}(?P<close>{_CLOSE})\Z")
 _STOPS = frozenset(SPACED_STOPS) - {"."}
