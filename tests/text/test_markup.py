@@ -288,3 +288,13 @@ def test_reading_goes_on_at_a_document(tmp_path: Path) -> None:
     again = [list(section.documents()) for section in corpus.sections(sections[0].end)]
     assert again == [list(section.documents()) for section in sections[1:]]
     assert sections[-1].end.offset == 250
+
+
+@pytest.mark.parametrize("name", ["a.html", "a.xml"])
+def test_a_number_of_thousands_of_digits_is_no_character(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(f"<html><p>a &#{'9' * 5000}; b &#x{'9' * 5000}; c &#65;</p></html>")
+    (document,) = Corpus([path])
+    text = " ".join(document.paragraphs)
+    assert text.startswith("a ")
+    assert text.endswith(" c A")

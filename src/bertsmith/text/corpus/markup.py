@@ -72,6 +72,8 @@ _BEGINNING = re.compile(
     re.IGNORECASE,
 )
 _REFERENCE = re.compile(r"&(?:#[0-9xX][0-9a-fA-F]{0,40}|\w{1,40});")
+# a number of no character; Python reads none of thousands of digits
+_LONG_NUMBER = re.compile(r"&#\d{1000,};?")
 _BLANK_LINES = re.compile(r"\n[ \t]*\n")
 # HTML inside XML, as feeds and exports of blogs have it
 _HTML_INSIDE = re.compile(
@@ -165,7 +167,7 @@ class _Scanner:
             self.rest = text[end:]
         if end > at and not self.reading:
             is_html = not self.xml or self.root in _PAGE_ROOTS
-            unescape = html.unescape if is_html else _without_references
+            unescape = _unescaped if is_html else _without_references
             self.pieces.append((self.line, "", unescape(text[at:end])))
         if match is None:
             return end
@@ -348,6 +350,11 @@ def _parted_at_blank(text: str) -> tuple[str, str]:
     """Return a text up to its last blank line, or else its last white space, and the rest."""
     end = max(text.rfind("\n\n"), 0) or max(text.rfind(" "), text.rfind("\n"), 0) or len(text)
     return text[:end], text[end:]
+
+
+def _unescaped(text: str) -> str:
+    """Return text of HTML with its references as characters."""
+    return html.unescape(_LONG_NUMBER.sub("\ufffd", text) if "&#" in text else text)
 
 
 def _without_references(text: str) -> str:
