@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from bertsmith.core.errors import VocabularyError
 from bertsmith.tokens import vocabulary
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.tokens.unigram import joined_unknowns
 
 VOCABULARY = (
     *("[PAD]", "[unused0]", "the", "##s", "[UNK]", "[CLS]", "hand", "[SEP]", "##ed", "[MASK]"),
@@ -124,3 +126,10 @@ def test_encoding_needs_neither_torch_nor_compiled_tokenizers() -> None:
         "sys.exit(bool({'torch', 'tokenizers'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_long_text_of_unknown_characters_is_one_piece_in_time() -> None:
+    began = time.process_time()
+    text = "文" * 400_000
+    assert joined_unknowns(f"a{text}b{text}", lambda piece: piece == "文") == ["a", text, "b", text]
+    assert time.process_time() - began < 5  # what grew with the square would take minutes

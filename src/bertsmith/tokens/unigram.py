@@ -12,7 +12,7 @@ import re
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain, groupby, repeat
 from typing import NamedTuple
 
 from bertsmith.tokens.added import LiteralSpecials, Part
@@ -122,14 +122,9 @@ class _Best(NamedTuple):
 def joined_unknowns(pieces: Iterable[str], is_unknown: Callable[[str], bool]) -> list[str]:
     """Merge adjacent unknown pieces."""
     merged: list[str] = []
-    before = False
-    for piece in pieces:
-        unknown = is_unknown(piece)
-        if unknown and before:
-            merged[-1] += piece
-        else:
-            merged.append(piece)
-        before = unknown
+    for unknown, run in groupby(pieces, is_unknown):
+        parts = list(run)
+        merged += ["".join(parts)] if unknown else parts
     return merged
 
 
