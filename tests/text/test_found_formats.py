@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -262,6 +263,12 @@ def test_answers_that_cannot_be_read(tmp_path: Path, answers: str) -> None:
 )
 def test_literals(written: str, value: object) -> None:
     assert literal(written) == value
+
+
+def test_blanks_after_a_value_of_an_array_are_read_in_time() -> None:
+    began = time.process_time()
+    assert literal(f"[array(1{' ' * 100_000})]") == [1]
+    assert time.process_time() - began < 5  # what grew with the square would take minutes
 
 
 @pytest.mark.parametrize(

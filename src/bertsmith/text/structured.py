@@ -24,7 +24,7 @@ _CONSTANTS = {
 }
 # Python's lists of numpy's values have these since numpy 2
 _BRACKETED = re.compile(r"array|np\.(?:array|str_|u?int\d+|float\d+)")
-_TYPE = re.compile(r"\s*,?\s*(?:dtype|shape)=(?:\w+|'[^']*'|\([^)]*\))")
+_TYPE = re.compile(r"\s*+,?\s*+(?:dtype|shape)=(?:\w+|'[^']*'|\([^)]*\))")
 
 
 def literal(written: str) -> object:
