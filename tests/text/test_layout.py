@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import textwrap
+import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -224,3 +225,12 @@ def test_documents_far_apart_are_told_apart_without_counting_all_lines_between()
         for document in documents_of_shape(enumerate(section.decode().split("\n")), "a", shape)
     ]
     assert found == [(text,) for text in texts]
+
+
+def test_a_text_without_ends_of_paragraphs_is_joined_in_time() -> None:
+    """In a script without blanks each line was put behind all before it."""
+    began = time.process_time()
+    line = "文" * 40
+    text = "\n".join([line] * 24_000)
+    assert documents(text, "wrapped") == [(line * 24_000,)]
+    assert time.process_time() - began < 5  # what grew with the square would take minutes

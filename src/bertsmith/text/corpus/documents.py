@@ -266,7 +266,7 @@ def _joined(lines: Iterable[Line], width: int) -> Iterator[Line]:
         if parts and (
             not line or begins or length > MAX_PARAGRAPH_LENGTH or _ends(last, line, width)
         ):
-            yield start, " ".join(parts)
+            yield start, "".join(parts)
             parts = []
         if not line:
             yield number, ""
@@ -275,13 +275,13 @@ def _joined(lines: Iterable[Line], width: int) -> Iterator[Line]:
             start, length = number, 0
             parts.append(line)
         elif last[-1].isascii() and last[-1] != "-":
-            parts.append(line)
+            parts += (" ", line)
         else:
             _append_line(parts, line)
         last = line
         length += len(line)
     if parts:
-        yield start, " ".join(parts)
+        yield start, "".join(parts)
 
 
 def _columns(line: str) -> int:
@@ -306,10 +306,10 @@ def _append_line(parts: list[str], after: str) -> None:
     """Append a line: without a space after a hyphen or in a script without blanks."""
     line = parts[-1]
     if line.endswith("\u00ad"):
-        parts[-1] = line[:-1] + after
+        parts[-1:] = (line[:-1], after)
         return
     hyphen = line.endswith(("-", "\u2010")) and line[-2:-1].isalpha() and after[0].isalpha()
     if hyphen or (_JOINED.match(line[-1]) and _JOINED.match(after[0])):
-        parts[-1] = line + after
-    else:
         parts.append(after)
+    else:
+        parts += (" ", after)
