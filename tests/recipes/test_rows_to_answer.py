@@ -8,6 +8,7 @@ import io
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,16 @@ def test_columns_of_one_name_are_all_kept(tmp_path: Path) -> None:
     assert found == [(kept, "a")]
 
 
+def test_thousands_of_columns_without_a_name_are_named_in_time(tmp_path: Path) -> None:
+    """Spreadsheets export as many as they have, 16,384."""
+    began = time.process_time()
+    commas = "," * 16_383
+    ((columns, _),) = asked(CLASSIFY, tmp_path, "rows.csv", f"text{commas}\na{commas}\n", Reading())
+    assert list(columns)[1:4] == ["", ".1", ".2"]
+    assert len(columns) == 16_384
+    assert time.process_time() - began < 5  # what grew with the square would take minutes
+
+
 @pytest.mark.parametrize("task", [CLASSIFY, SPAN, None], ids=["class", "span", "none"])
 @pytest.mark.parametrize(("name", "sign"), [("rows.csv", ","), ("rows.tsv", "\t")])
 def test_empty_rows_of_a_table_keep_their_places(
@@ -152,6 +163,18 @@ def test_lists_in_csv_can_be_told_from_blank_rows(capsys: pytest.CaptureFixture[
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [json.loads(row["entities"]) for row in rows[:2]] == [[entity], []]
     assert rows[2]["entities"] == ""
+
+
+def test_rows_of_thousands_of_columns_are_written_in_time(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    began = time.process_time()
+    writer = AnswerWriter("csv")
+    columns = {f"column {number}": "1" for number in range(10_000)}
+    for _ in range(20):
+        writer.add(dict(columns), {"label": "a"}, lambda: iter(()))
+    assert len(capsys.readouterr().out.splitlines()) == 21
+    assert time.process_time() - began < 5  # what grew with the square would take minutes
 
 
 def test_answers_of_several_kinds_are_no_csv(capsys: pytest.CaptureFixture[str]) -> None:

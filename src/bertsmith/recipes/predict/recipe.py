@@ -291,7 +291,7 @@ class AnswerWriter:
         self._joined = all(map(_is_one_label, labels))
         self._waiting: list[Columns] = []
         self._names: dict[str, str] | None = None
-        self._header: list[str] = []
+        self._header: dict[str, None] = {}
         self._csv = csv.writer(_LineWriter(), lineterminator="\n")
 
     def blank(self, columns: Columns) -> None:
@@ -335,7 +335,7 @@ class AnswerWriter:
         }
 
     def _begin(self, columns: Columns, record: Columns) -> None:
-        inputs = list(dict.fromkeys(name for row in (*self._waiting, columns) for name in row))
+        inputs = dict.fromkeys(name for row in (*self._waiting, columns) for name in row)
         self._names = {key: _PREFIX + key if key in inputs else key for key in record}
         clash = next((name for name in self._names.values() if name in inputs), None)
         if clash is not None:

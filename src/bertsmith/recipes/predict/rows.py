@@ -396,10 +396,12 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(names)) == len(names):
         return names
     results: dict[str, None] = {}
+    numbers = {name: itertools.count(1) for name in names}
     for name in names:
-        numbered = (f"{name}.{number}" for number in itertools.count(1))
-        free = (item for item in itertools.chain([name], numbered) if item not in results)
-        results[next(item for item in free if item == name or item not in names)] = None
+        item = name
+        while item in results or (item != name and item in numbers):
+            item = f"{name}.{next(numbers[name])}"
+        results[item] = None
     return tuple(results)
 
 
