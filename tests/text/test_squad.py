@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from bertsmith.core.errors import ExampleError
+from bertsmith.tasks.span import SPAN
 from bertsmith.text.examples.formats.squad import Answer, Question, read_questions
 
 CONTEXT = "Ann  is in Rome.\nRome is  old \U0001f600 \u2014 Rome."
@@ -181,3 +183,18 @@ def test_lines_are_those_of_the_file_however_it_is_laid_out(tmp_path: Path) -> N
     path = tmp_path / "a.json"
     path.write_bytes(text.encode())
     assert [item.line for item in read(path)] == [3, 5]
+
+
+def test_the_context_of_many_questions_is_kept_once(tmp_path: Path) -> None:
+    size, count = 200_000, 100
+    questions = [{"id": number, "question": "Why?", "answers": []} for number in range(count)]
+    paragraph = {"context": "Rome " * (size // 5), "qas": questions}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"data": [{"title": "", "paragraphs": [paragraph]}]}))
+    tracemalloc.start()
+    rows = list(read_questions(path, need_answers=False))
+    identities = [SPAN.identity(row) for row in rows]
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(identities) == len(rows) == count
+    assert held < 10 * size

@@ -6,7 +6,7 @@ import math
 import unicodedata
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -459,9 +459,13 @@ def _prediction(record: Record) -> str:
     return str(record["answer"])
 
 
+# questions of one context follow one another, and a long one is kept once
+_folded = lru_cache(maxsize=1)(folded)
+
+
 def _identity(row: Question) -> Hashable:
     """Return the context, whose questions stay on one side of a split."""
-    return folded(row.context)
+    return _folded(row.context)
 
 
 def _articles(rows: Sequence[Question]) -> list[Hashable]:

@@ -34,7 +34,14 @@ def tidy(text: str) -> str:
         return text  # the space is the only printable white space; many times faster than splitting
     if "\x1b" in text:
         text = _CONTROLS.sub("", text)
-    text = " ".join(text.replace("\0", "").replace(_MARK, "").split())
+    return without_surrogates(" ".join(text.replace("\0", "").replace(_MARK, "").split()))
+
+
+def without_surrogates(text: str) -> str:
+    """Return the text with a question mark for each lone surrogate: positions stay the same.
+
+    A text without any is returned itself: copies of a long context fill the memory.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:

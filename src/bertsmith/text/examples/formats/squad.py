@@ -26,7 +26,7 @@ from bertsmith.text.headers import (
 from bertsmith.text.opening import TextFile, kind_of, refuse_foreign
 from bertsmith.text.structured import LocatedJson, LocatedValue, first_keys, literal
 from bertsmith.text.tables import TABLES, ColumnSelection, Table, TableHead
-from bertsmith.text.white_space import tidy
+from bertsmith.text.white_space import tidy, without_surrogates
 
 _ANSWER = 'write {"text": "...", "answer_start": 0}, the start in characters of the context'
 _PLACE = f"{_ANSWER}, or --on-bad skip leaves such questions out"
@@ -228,8 +228,7 @@ class _QuestionBuilder:
             raise self._file.fault(problem, line, "fill it in")
         if "\0" in value:
             raise self._file.fault(f"a zero byte in the {role}", line, "remove it")
-        # replace each lone surrogate by one character, so that positions stay the same
-        return value.encode("utf-8", "replace").decode()
+        return without_surrogates(value)
 
     def _id(self, line: int, value: object) -> str:
         name = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
@@ -266,7 +265,7 @@ class _QuestionBuilder:
         placeless = _is_placeless(value)
         if not isinstance(text, str) or not text.strip() or not (placeless or type(start) is int):
             raise self._file.fault("an answer without text or answer_start", line, _ANSWER)
-        text = text.encode("utf-8", "replace").decode()
+        text = without_surrogates(text)
         if placeless:
             return self._located(line, context, text.strip())
         assert isinstance(start, int)
