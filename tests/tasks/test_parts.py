@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -989,3 +990,31 @@ def test_as_many_probabilities_of_labels_are_given_as_are_asked_for() -> None:
     names = ("micro_f1", "macro_f1", "exact_match")
     units = [MULTI_LABEL.measuring.units(evidence, name) for name in names]
     assert [None if rows is None else rows.sum() for rows in units] == [2, None, 3]
+
+
+def test_thousands_of_tags_are_compared_with_the_commonest_in_time() -> None:
+    began = time.process_time()
+    tags = tuple(f"tag {number:04}" for number in range(5_000))
+    text, words = joined([f"w{number}" for number in range(20_000)])
+    row = Tagged(
+        text=text, words=words, tags=tags * 4, entities=None, document=1, source="train", line=1
+    )
+    assert TAG.measuring.majority_baseline([row], [row], tags) == (
+        "predicting each word's most frequent tag", 1.0,
+    )  # fmt: skip
+    assert time.process_time() - began < 5  # what grew with the product would take minutes
+
+
+def test_thousands_of_classes_are_looked_up_and_shown_in_time() -> None:
+    began = time.process_time()
+    labels = tuple(f"class {number:05}" for number in range(10_000))
+    rows = [
+        Example(text="a", text_pair=None, label=labels[-1], source="dev", line=line)
+        for line in range(1, 10_001)
+    ]
+    CLASSIFY.labels.check(rows[:1], rows, labels)
+    record = {"label": labels[-1], "probability": 1.0}
+    for row in rows:
+        (line,) = CLASSIFY.present.lines(row, record, labels, str)
+    assert line == "class 09999  1.000  a"
+    assert time.process_time() - began < 5  # what grew with the product would take minutes

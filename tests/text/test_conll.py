@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,14 @@ def test_letters_of_no_scheme_are_plain() -> None:
     assert recognise_scheme([["M-sg", "W-pl", "M-pl", "O"]]) == "plain"
     with pytest.raises(BadTag):
         to_bio2(["B-PER", "M-PER"], "bio2")
+
+
+def test_sentences_are_tagged_in_the_scheme_of_many_labels_in_time() -> None:
+    began = time.process_time()
+    labels = tuple(f"{letter}-{number}" for number in range(5_000) for letter in "BIES")
+    for _ in range(2_000):
+        assert in_scheme_of(labels, ["B-1", "I-1", "O"]) == ("B-1", "E-1", "O")
+    assert time.process_time() - began < 5  # what grew with the product would take minutes
 
 
 def test_random_entities_survive_every_scheme() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -194,9 +194,15 @@ def class_measuring(names: tuple[str, ...]) -> Measuring[Example]:
 # presentation
 
 
+@lru_cache(maxsize=1)
+def _width(labels: Labels) -> int:
+    """Return the columns of the widest label."""
+    return max(map(display_width, labels))
+
+
 def _lines(row: Example, record: Record, labels: Labels, brief: Brief) -> Iterator[str]:
     """Yield class, probability, text."""
-    width = max(map(display_width, labels))
+    width = _width(labels)
     text = row.text if row.text_pair is None else f"{row.text} | {row.text_pair}"
     among = (
         f"  {{{', '.join(result)}}}" if (result := record.get("prediction_set")) is not None else ""

@@ -25,9 +25,10 @@ def require_labels(
     mistake: Callable[[str], tuple[str, str]],
 ) -> None:
     """Raise `ExampleError` for a label that is not known; `mistake` has its text and remedy."""
+    names = frozenset(known)
     for row in rows:
         for label in labels_of(row):
-            if label not in known:
+            if label not in names:
                 problem, remedy = mistake(label)
                 raise ExampleError(problem, where=row.source, line=row.line, remedy=remedy)
 

@@ -435,7 +435,9 @@ def _commonest_tags(
     for row in train:
         for (start, end), tag in zip(row.words, tags_of(row), strict=True):
             counts[row.text[start:end]][tag] += 1
-    every = sum(counts.values(), Counter[str]())
+    every = Counter[str]()
+    for count in counts.values():
+        every.update(count)
     best = {word: count.most_common(1)[0][0] for word, count in counts.items()}
     usual = every.most_common(1)[0][0]
     answers = [

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -20,7 +21,7 @@ from bertsmith.text.examples.example import check_accepted, written_by_prodigy
 from bertsmith.text.headers import NAMED, listed
 from bertsmith.text.opening import TextFile
 from bertsmith.text.tables import ColumnSelection, Table, TableHead
-from bertsmith.text.white_space import UNSPACED, tidy
+from bertsmith.text.white_space import UNSPACED, tidy, without_surrogates
 
 Scheme = Literal["bio1", "bio2", "bioes", "ioe", "plain"]
 
@@ -157,11 +158,7 @@ def in_scheme_of(labels: Sequence[str], tags: Sequence[str]) -> tuple[str, ...]:
     can only begin with I, or the types alone. A tag that the labels lack in their scheme stays as
     it is.
     """
-    known = frozenset(labels)
-    letters = {tag[:1] for tag in known if _TAG.fullmatch(tag)}
-    first, inside, last, single = _letters_of(letters)
-    ends = bool(letters & {single, last})
-    bio1 = any(tag.startswith("I-") and f"B{tag[1:]}" not in known for tag in known)
+    known, (first, inside, last, single), ends, bio1 = _scheme_of(tuple(labels))
     converted, ended = list(tags), (0, "")
     for begin, end, kind in entity_spans(tags):
         entity = [first, *inside * (end - begin - 1)]
@@ -174,6 +171,19 @@ def in_scheme_of(labels: Sequence[str], tags: Sequence[str]) -> tuple[str, ...]:
             converted[word] = next((tag for tag in candidates if tag in known), converted[word])
         ended = end, kind
     return tuple(converted)
+
+
+# the same labels for every sentence
+@lru_cache(maxsize=1)
+def _scheme_of(
+    labels: tuple[str, ...],
+) -> tuple[frozenset[str], tuple[str, str, str, str], bool, bool]:
+    """Return a model's labels, their letters, whether last words have their own, and if of BIO1."""
+    known = frozenset(labels)
+    present = {tag[:1] for tag in known if _TAG.fullmatch(tag)}
+    letters = _letters_of(present)
+    bio1 = any(tag.startswith("I-") and f"B{tag[1:]}" not in known for tag in known)
+    return known, letters, not present.isdisjoint(letters[2:]), bio1
 
 
 def _letters_of(letters: AbstractSet[str]) -> tuple[str, str, str, str]:
@@ -432,8 +442,7 @@ def _marked_text(file: TextFile, line: int, main: object, marks: object, row: st
         raise file.fault(problem, line, remedy)
     if "\0" in main:
         raise file.fault("a zero byte in the text", line, "remove it")
-    # replace each lone surrogate by one character, so that positions stay the same
-    text = main.encode("utf-8", "replace").decode()
+    text = without_surrogates(main)
     words = words_of(text)
     entities = None if marks is None else _entities(file, line, text, marks)
     return Tagged(
