@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -113,3 +114,14 @@ def test_a_word_that_the_vocabulary_does_not_know_stays() -> None:
     # nothing is near to the vector of what is unknown
     assert {copy.split()[0] for copy in copies} == {"a"}
     assert len({copy.split()[1] for copy in copies}) == 4
+
+
+def test_long_texts_are_copied_in_time() -> None:
+    began = time.process_time()
+    tokenizer = _learned("byte-bpe")
+    augmenter = Augmenter(teacher=_model(tokenizer), tokenizer=tokenizer, masked_lm=None, seed=0)
+    text = " ".join(["great story"] * 10_000)
+    row = Example(text=text, text_pair=None, label="a", source="memory", line=1)
+    _, copy = augmenter.copies([row], 1)
+    assert len(copy.text.split()) == 20_000
+    assert time.process_time() - began < 5  # what grew with the square would take minutes

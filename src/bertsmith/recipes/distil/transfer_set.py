@@ -16,6 +16,7 @@ windows, or none where the teacher doubts that there is one.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -95,10 +96,10 @@ class Augmenter:
         similar = self._similar_words(sorted(lettered))
         likely = self._likely_words(texts, words)
         choices = {
-            text: [
-                likely.get((text, index)) or similar.get(word, []) for index, word in enumerate(w)
-            ]
+            text: [own.get(index) or similar.get(word, []) for index, word in enumerate(w)]
             for text, w in words.items()
+            # each look-up of a text reads the spans of all of its words
+            for own in (likely.get(text, {}),)
         }
         rows_and_copies = list(rows)
         for copy in range(count):
@@ -113,7 +114,7 @@ class Augmenter:
         say(
             f"augmented: {counted(len(rows_and_copies) - len(rows), 'copy', 'copies')} of "
             f"{counted(len(rows), 'example')} in {time.perf_counter() - started:.1f} s, "
-            f"{counted(len(likely), 'word')} masked ({source})"
+            f"{counted(sum(map(len, likely.values())), 'word')} masked ({source})"
         )
         return rows_and_copies
 
@@ -140,7 +141,7 @@ class Augmenter:
 
     def _likely_words(
         self, texts: Sequence[Text], words: dict[Text, list[str]]
-    ) -> dict[tuple[Text, int], list[str]]:
+    ) -> dict[Text, dict[int, list[str]]]:
         """Return the likeliest words in the place of each word of one piece, by text and place."""
         if self.masked_lm is None:
             return {}
@@ -154,7 +155,7 @@ class Augmenter:
         unwanted = torch.ones(tokenizer.size, dtype=torch.bool)
         unwanted[list(names)] = False
         count = min(CANDIDATES + 1, len(names))
-        candidates: dict[tuple[Text, int], list[str]] = {}
+        candidates: defaultdict[Text, dict[int, list[str]]] = defaultdict(dict)
         with progress("replacing words", len(masked), "words") as bar:
             for units, batch in engine.forward.batches(engine.model, examples):
                 positions = batch.starts + torch.tensor(
@@ -166,7 +167,7 @@ class Augmenter:
                 for unit, row in zip(units.tolist(), best.tolist(), strict=True):
                     text, word_index = masked_words[unit]
                     likely = [names[item] for item in row]
-                    candidates[masked_words[unit]] = _others(likely, words[text][word_index])
+                    candidates[text][word_index] = _others(likely, words[text][word_index])
                 bar.advance(len(units))
         return candidates
 
