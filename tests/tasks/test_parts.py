@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 from scipy.special import softmax
+from sklearn.metrics import accuracy_score, f1_score
 from sklearn.utils.class_weight import compute_class_weight
 
 from bertsmith.batches.examples import encode_examples, pack_examples
@@ -44,7 +45,7 @@ from bertsmith.tasks.span import (
 from bertsmith.tasks.span import Answer as SpanPlace
 from bertsmith.tasks.tag import TAG, TagAnswer, raw_text
 from bertsmith.tasks.task import UNTUNED, ReadingLimits, Task, score_answers
-from bertsmith.tasks.uncertainty import clusters_note, interval_of
+from bertsmith.tasks.uncertainty import clusters_note, interval_of, score_of_resamples
 from bertsmith.tasks.word_windows import encode_text, encode_words
 from bertsmith.text.examples.formats.choices import Choice
 from bertsmith.text.examples.formats.squad import Answer, Question
@@ -59,6 +60,7 @@ from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.modern import ModernRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
+from bounds import metric
 from evaluation.official import squad_v1, squad_v2
 
 WORDS = (*(f"word{n}" for n in range(30)), "good", "bad")
@@ -1018,3 +1020,24 @@ def test_thousands_of_classes_are_looked_up_and_shown_in_time() -> None:
         (line,) = CLASSIFY.present.lines(row, record, labels, str)
     assert line == "class 09999  1.000  a"
     assert time.process_time() - began < 5  # what grew with the product would take minutes
+
+
+@pytest.mark.parametrize("rows", [5, 2_000])
+def test_intervals_of_thousands_of_labels_are_those_of_the_drawn_rows(rows: int) -> None:
+    """Drawing rows of all labels a thousand times took a minute."""
+    began, random = time.process_time(), np.random.default_rng(rows)
+    labels = tuple(map(str, range(2_000 if rows > 5 else 7)))
+    evidence = (random.random((rows, 2 * len(labels))) < 0.1).astype(np.float64)
+    drawn = random.integers(0, rows, rows)
+    true, predicted = np.split(evidence[drawn] > 0, 2, axis=1)
+    expected = {
+        "micro_f1": f1_score(true, predicted, average="micro", zero_division=0.0),
+        "macro_f1": f1_score(true, predicted, average="macro", zero_division=0.0),
+        "exact_match": accuracy_score(true, predicted),
+    }
+    for name, score in expected.items():
+        statistic = score_of_resamples(MULTI_LABEL.measuring, evidence, labels, UNTUNED, name)
+        assert statistic(drawn) == metric(score)
+    for name in ("micro_f1", "exact_match"):
+        interval_of(MULTI_LABEL, evidence, labels, Clusters.alone(rows), UNTUNED, name)
+    assert time.process_time() - began < 10  # what grew with the product would take minutes

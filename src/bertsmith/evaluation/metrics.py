@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bertsmith.core.streams import Purpose, stream
 
@@ -165,8 +165,13 @@ def multi_label_f1(true: Sets, predicted: Sets, average: Average) -> float:
     """
     _check_sets(true, predicted)
     axis = {"micro": None, "macro": 0}[average]
-    both = np.asarray(np.sum(true & predicted, axis=axis))
-    seen = np.asarray(np.sum(true, axis=axis) + np.sum(predicted, axis=axis))
+    both = np.sum(true & predicted, axis=axis)
+    return f1_of_counts(both, np.sum(true, axis=axis) + np.sum(predicted, axis=axis))
+
+
+def f1_of_counts(both: ArrayLike, seen: ArrayLike) -> float:
+    """Return the mean F1 of counts: true and predicted, and true plus predicted; 0 of none."""
+    both, seen = np.asarray(both), np.asarray(seen)
     f1 = np.divide(2 * both, seen, out=np.zeros(seen.shape), where=seen > 0)
     return float(np.mean(f1))
 

@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.errors import ExampleError
 from bertsmith.engine.answers import label_probabilities
-from bertsmith.evaluation.metrics import exact_match, multi_label_f1
+from bertsmith.evaluation.metrics import exact_match, f1_of_counts, multi_label_f1
+from bertsmith.evaluation.significance import Statistic, mean_of
 from bertsmith.objectives.objective import Objective
 from bertsmith.objectives.tasks import MultiLabel
 from bertsmith.tasks.config import LabelLoss, Reading
 from bertsmith.tasks.labels import check_labels, check_texts, count_labels, order_labels
 from bertsmith.tasks.task import (
+    UNTUNED,
     Answers,
     Brief,
     Evidence,
@@ -172,6 +174,27 @@ def _flags(evidence: Evidence) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     return evidence[:, :half] > 0, evidence[:, half:] > 0
 
 
+def _statistic(evidence: Evidence, name: str) -> Statistic:
+    """Return a score of drawn rows, from sums of rows: these have thousands of labels."""
+    if name == "exact_match":
+        return mean_of(_right(evidence, UNTUNED).astype(np.float64))
+    true, predicted = _flags(evidence)
+    both, seen = true & predicted, true.astype(np.int8) + predicted
+    if name == "micro_f1":
+        row_both, row_seen = both.sum(1), seen.sum(1, dtype=np.int64)
+        return lambda drawn: f1_of_counts(row_both[drawn].sum(), row_seen[drawn].sum())
+    # whole numbers, which float32 adds up exactly
+    label_both, label_seen = both.astype(np.float32), seen.astype(np.float32)
+
+    def macro_f1(drawn: NDArray[np.int64]) -> float:
+        times = np.bincount(drawn, minlength=len(evidence)).astype(np.float32)
+        return f1_of_counts(
+            (times @ label_both).astype(np.int64), (times @ label_seen).astype(np.int64)
+        )
+
+    return macro_f1
+
+
 def _right(evidence: Evidence, tuned: Tuned) -> Right:
     """Return the rows with all labels right."""
     half = evidence.shape[1] // 2
@@ -225,7 +248,12 @@ MULTI_LABEL = Task(
     answers=Answers(encode=encode_texts, outputs=label_probabilities, record=_record, keys=_keys),
     learning=Learning(targets=_targets, objective=_objective, weighs=True),
     measuring=Measuring(
-        evidence=_evidence, scoring=_scoring, right=_right, units=_units, constant=_constant
+        evidence=_evidence,
+        scoring=_scoring,
+        statistic=_statistic,
+        right=_right,
+        units=_units,
+        constant=_constant,
     ),
     present=Presentation(
         lines=_lines, inputs=text_inputs, truth=_truth, prediction=_prediction, describe=_describe

@@ -28,9 +28,7 @@ from bertsmith.core.errors import ConfigError
 from bertsmith.core.printable import counted
 from bertsmith.engine.answers import Forward
 from bertsmith.engine.predictor import Outputs
-from bertsmith.evaluation.significance import (
-    Clusters,
-)
+from bertsmith.evaluation.significance import Clusters, Statistic
 from bertsmith.evaluation.spans import EntityScores
 from bertsmith.network.config import Conformal, Fit, ModelConfig, Predicts
 from bertsmith.network.model import Model
@@ -329,6 +327,8 @@ class Measuring(Generic[R]):
     """The evidence of how right the answers to labelled rows are, (rows, numbers)."""
     scoring: Callable[[Labels, Tuned], Scoring]
     """The scores at some thresholds, as shares of 1, the one that counts most first."""
+    statistic: Callable[[Evidence, str], Statistic | None] = _none
+    """A score, by its name, of drawn rows of evidence; None where it is that of these rows."""
     defined: Callable[[Evidence], bool] = _always
     """True if rows of evidence have the scores, as correlations with a constant side have not."""
     constant: Callable[[Sequence[R], Sequence[Any]], bool]

@@ -76,7 +76,10 @@ def score_of_resamples(
     Rows that have none, as correlations with one constant side, score NaN and not 0: bootstraps
     leave them out. Where that is so of all the evidence, the scores of any rows are what it has.
     """
-    score = measuring.scoring(labels, tuned)[name or measuring.primary(labels, tuned)[0]]
+    name = name or measuring.primary(labels, tuned)[0]
+    if (statistic := measuring.statistic(evidence, name)) is not None:
+        return statistic
+    score = measuring.scoring(labels, tuned)[name]
     defined = measuring.defined(evidence)
 
     def score_of(drawn: NDArray[np.int64]) -> float:
