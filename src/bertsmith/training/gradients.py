@@ -17,7 +17,7 @@ from bertsmith.network.batch import Batch
 from bertsmith.objectives.objective import Loss, Losses
 from bertsmith.training.distribution import World
 from bertsmith.training.local import DropoutKey, LocalReplicas
-from bertsmith.training.replicas import Replica, full_tensor
+from bertsmith.training.replicas import Replica, full_tensor, is_sharded
 
 _RECENT = 64
 _MIN_RECENT = 16
@@ -74,11 +74,13 @@ def compute_gradient(
     gradients = [parameter.grad for parameter in trained.parameters() if parameter.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
     size, loss = torch.stack([full_tensor(norm), torch.stack(totals).sum()]).tolist()
+    if world.size > 1:
+        size, loss, losses = _agree(size, loss, losses, world)
+        if not is_sharded(norm):
+            norm.fill_(size)
     # scaling by 1 would read and write every gradient for nothing
     if clip and size > clip:
         torch.nn.utils.clip_grads_with_norm_(trained.parameters(), clip, norm)
-    if world.size > 1:
-        loss, losses = _sum_over_ranks(loss, losses, world)
     return Gradient(norm=size, loss=loss, losses=losses, tokens=tokens)
 
 
@@ -106,10 +108,14 @@ def _sum_counts(batches: Iterable[Batch], world: World) -> tuple[int, Mapping[st
     return tokens, dict(zip(counts, targets, strict=True))
 
 
-def _sum_over_ranks(
-    loss: float, losses: Iterable[Losses], world: World
-) -> tuple[float, list[Losses]]:
-    """Return the loss of all ranks' batches, and the sums of their losses."""
+def _agree(
+    norm: float, loss: float, losses: Iterable[Losses], world: World
+) -> tuple[float, float, list[Losses]]:
+    """Return rank 0's norm, the loss of all ranks' batches, and the sums of their losses.
+
+    On unlike machines the norms of equal gradients differ in the last bits, and all ranks have to
+    clip or skip the same ones.
+    """
     sums: dict[str, list[Tensor]] = {}
     predicts: dict[str, bool] = {}
     for batch_losses in losses:
@@ -118,7 +124,8 @@ def _sum_over_ranks(
             row = torch.stack([part.sum.double(), part.correct.double()])
             sums.setdefault(name, []).append(torch.cat([row, row.new_tensor([part.count])]))
     rows = torch.stack([torch.stack(item).sum(0) for item in sums.values()]).tolist()
-    loss, *flat = world.sum([loss, *(value for row in rows for value in row)])
+    own_norm = norm if world.first else 0.0
+    norm, loss, *flat = world.sum([own_norm, loss, *(value for row in rows for value in row)])
     parts = {}
     for name, total, correct, count in zip(sums, flat[::3], flat[1::3], flat[2::3], strict=True):
         parts[name] = Loss(
@@ -127,7 +134,7 @@ def _sum_over_ranks(
             correct=torch.tensor(int(correct)),
             predicts=predicts[name],
         )
-    return loss, [Losses(parts=parts)]
+    return norm, loss, [Losses(parts=parts)]
 
 
 class GradientGuard:

@@ -93,7 +93,7 @@ def fit(
     per_rank = world.share(config.gradient_accumulation)
     peak = _machine_peak(config, model, world)
     replica = Replica(model, objective, config.precision, world)
-    evaluator = Evaluator(measure, config.measurements, config.stop_after)
+    evaluator = Evaluator(measure, config.measurements, config.stop_after, world)
     with (
         world.interruptions() as stopping,
         open_feed(batches, config.workers, world, ahead=per_rank + 1) as feed,

@@ -206,8 +206,13 @@ def _shard(model: Model, step: _Step, world: World) -> None:
 
     Blocks shared by several layers (ALBERT's) are few and small: they stay with the rest.
     """
+    from torch import distributed
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
+
+    # as DDP does: each rank has made them itself, and unlike machines make others
+    for parameter in step.parameters():
+        distributed.broadcast(parameter.detach(), 0)
 
     mesh = init_device_mesh(model.device.type, (world.size,))
     blocks = model.encoder.blocks

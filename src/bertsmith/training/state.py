@@ -26,6 +26,7 @@ from bertsmith.objectives.objective import Losses
 from bertsmith.objectives.pretraining import generator_model
 from bertsmith.training.checkpoints import Checkpoint, Checkpoints, State
 from bertsmith.training.config import FitConfig
+from bertsmith.training.distribution import ALONE, World
 from bertsmith.training.gradients import Gradient, GradientGuard
 from bertsmith.training.optimisers import Optimiser
 from bertsmith.training.peak import Peak
@@ -59,8 +60,11 @@ class Evaluator:
     Training stops early after `stop_after` measurements in a row without improvement; 0 disables.
     """
 
-    def __init__(self, measure: Measure | None, count: int, stop_after: int = 0) -> None:
+    def __init__(
+        self, measure: Measure | None, count: int, stop_after: int = 0, world: World = ALONE
+    ) -> None:
         self._measure = measure
+        self._world = world
         self._count = count if measure is not None else 0
         self._stop_after = stop_after
 
@@ -92,6 +96,8 @@ class Evaluator:
         loss, metrics = measurement
         if not metrics:
             return state, {}
+        # ranks on unlike machines measure other last bits, and have to agree on the best
+        loss = self._world.broadcast_number(loss)
         best = math.inf if state.best_loss is None else state.best_loss
         # of losses that are no numbers the first counts as the best, until there is a number
         found_number = math.isnan(best) and not math.isnan(loss)
