@@ -158,6 +158,17 @@ def test_one_process_is_a_world_too() -> None:
         raise AssertionError
 
 
+def test_a_world_that_nothing_describes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    with (
+        pytest.raises(ConfigError, match="WORLD_SIZE is 2, and LOCAL_RANK is not set"),
+        join_world(),
+    ):
+        raise AssertionError
+
+
 def test_batches_that_cannot_be_shared() -> None:
     assert World(rank=1, size=3).share(6) == 2
     with pytest.raises(ConfigError, match=r"4 processes cannot share .* start 1 or 2 or 3 or 6$"):

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from bertsmith.core.errors import ConfigError
 from bertsmith.training import distribution
 from bertsmith.training.distribution import RankWatch
 
@@ -88,6 +89,23 @@ def test_silence_is_told_once_and_so_is_its_end(
     assert watch.cause == ""
 
 
+@pytest.mark.parametrize("other", ["bertsmith 0.0.1, torch 2.10.0", "{}, --shard"])
+def test_ranks_that_run_different_programs_are_named(
+    monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    monkeypatch.setattr(RankWatch, "_run", lambda watch: None)
+    peer = distribution._this_peer()
+    program = other.format(peer["program"])
+    store = DictStore()
+    store.set("rank/1", json.dumps(peer | {"program": program}))
+    watch = RankWatch(store, 0, 2)
+    refused = f"rank 1 \\(pid .*\\) runs {program}, and rank 0 {peer['program']};"
+    with pytest.raises(ConfigError, match=refused.replace("+", "\\+")):
+        watch.check_alike()
+    store.set("rank/1", json.dumps(peer))
+    RankWatch(store, 0, 2).check_alike()
+
+
 def test_ranks_are_watched_until_one_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     polled = threading.Semaphore(0)
     monkeypatch.setattr(distribution, "_POLL_SECONDS", 0.001)
@@ -133,7 +151,7 @@ def test_the_signal_that_ended_a_rank_is_named(number: int, reason: str) -> None
     try:
         child.send_signal(number)
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        peer: distribution.Peer = {"pid": child.pid, "host": "here", "machine": ""}
+        peer: distribution.Peer = {"pid": child.pid, "host": "here", "machine": "", "program": ""}
         assert distribution._describe_exit(peer, 3).endswith(f"on here) {reason}")
     finally:
         child.kill()

@@ -27,6 +27,7 @@ from torch import distributed
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
+from bertsmith.core import VERSION
 from bertsmith.core.clock import process_fields
 from bertsmith.core.errors import ConfigError, RankLost, UserError
 from bertsmith.core.log import console, print_error, say
@@ -42,11 +43,15 @@ _CAUSE = "cause"
 
 
 class Peer(TypedDict):
-    """The location of a rank; `machine` differs between containers that do not see each other."""
+    """The location of a rank, and what it runs.
+
+    `machine` differs between containers that do not see each other.
+    """
 
     pid: int
     host: str
     machine: str
+    program: str
 
 
 class RankWatch:
@@ -55,12 +60,12 @@ class RankWatch:
     `reported_here` is true on the rank that recorded the cause first, which reports it.
     """
 
-    def __init__(self, store: Any, rank: int, size: int) -> None:  # noqa: ANN401
+    def __init__(self, store: Any, rank: int, size: int, *, shard: bool = False) -> None:  # noqa: ANN401
         self.cause = ""
         self.reported_here = False
         self._rank = rank
         self._store = store.clone()
-        store.set(f"rank/{rank}", json.dumps(_this_peer()))
+        store.set(f"rank/{rank}", json.dumps(_this_peer(shard)))
         self.peers: dict[int, Peer] = {
             other: json.loads(store.get(f"rank/{other}")) for other in range(size)
         }
@@ -77,6 +82,16 @@ class RankWatch:
         self._woken, self._waking = os.pipe()
         self._thread = threading.Thread(target=self._run, name="watching ranks", daemon=True)
         self._thread.start()
+
+    def check_alike(self) -> None:
+        """Raise `ConfigError` where ranks run different programs, as on two machines they may."""
+        first = self.peers[0]["program"]
+        for rank, peer in self.peers.items():
+            if peer["program"] != first:
+                raise ConfigError(
+                    f"{_peer_name(peer, rank)} runs {peer['program']}, and rank 0 {first}",
+                    remedy="install the same on all machines, and start the same command on each",
+                )
 
     def has_failed(self, seconds: float) -> bool:
         """Return whether there is a cause to end, waiting for one for at most some seconds."""
@@ -211,13 +226,14 @@ def wait_for(store: Any, key: str, watch: RankWatch) -> str:  # noqa: ANN401
     return ""
 
 
-def _this_peer() -> Peer:
+def _this_peer(shard: bool = False) -> Peer:
     host = socket.gethostname()
     machine = host
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         machine = f"{host} {boot} {Path('/proc/self/ns/pid').readlink()}"
-    return Peer(pid=os.getpid(), host=host, machine=machine)
+    program = f"bertsmith {VERSION}, torch {torch.__version__}{', --shard' if shard else ''}"
+    return Peer(pid=os.getpid(), host=host, machine=machine, program=program)
 
 
 def _peer_name(peer: Peer, rank: int) -> str:
@@ -246,6 +262,9 @@ def _describe_exit(peer: Peer, rank: int) -> str:
 _STUCK = timedelta(minutes=10)
 # how long a failed operation may wait to learn which rank is lost
 _NEWS_SECONDS = 5.0
+
+# what the launcher tells each rank, beside WORLD_SIZE
+_VARIABLES = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 _joined = itertools.count()
 
@@ -366,8 +385,10 @@ def join_world(*, shard: bool = False) -> Iterator[World]:
         yield ALONE
         return
     world = _join(shard)
+    assert world.watch is not None
     quiet, console.quiet = console.quiet, not world.first
     try:
+        world.watch.check_alike()
         yield world
         world.wait()
     except BaseException as error:
@@ -376,7 +397,6 @@ def join_world(*, shard: bool = False) -> Iterator[World]:
             raise
         raise ending from error
     else:
-        assert world.watch is not None
         world.watch.leave()
         distributed.destroy_process_group()
     finally:
@@ -384,6 +404,11 @@ def join_world(*, shard: bool = False) -> Iterator[World]:
 
 
 def _join(shard: bool) -> World:
+    if missing := [name for name in _VARIABLES if name not in os.environ]:
+        raise ConfigError(
+            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, and {missing[0]} is not set",
+            remedy="start the processes with torchrun, or one without WORLD_SIZE",
+        )
     local_rank = int(os.environ["LOCAL_RANK"])
     backend = "gloo"
     if torch.cuda.is_available():
@@ -401,7 +426,7 @@ def _join(shard: bool) -> World:
     distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_STUCK)
     # torchrun states it; another launcher may not
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))
-    watch = RankWatch(store, rank, size)
+    watch = RankWatch(store, rank, size, shard=shard)
     return World(rank=rank, size=size, local_size=local_size, shard=shard, store=store, watch=watch)
 
 
