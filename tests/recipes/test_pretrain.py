@@ -493,6 +493,19 @@ def test_what_would_waste_a_run_stops_it_unless_forced(
     start(replace(config, force=True))
 
 
+def test_a_forced_run_that_was_killed_before_its_first_checkpoint_need_not_be_forced_again(
+    store_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finding = Finding(name="corpus", found="a line", verdict="stop", remedy="read more")
+    monkeypatch.setattr(recipe, "check", lambda *_, **__: Findings(findings=(finding,)))
+    out = tmp_path / "run"
+    run(store_folder, out, force=True)
+    for folder in (out / "checkpoints", out / "model"):
+        shutil.rmtree(folder)
+    pretrain(PretrainConfig(store=None, out=out))
+    assert (out / "model").exists()
+
+
 def test_nothing_to_go_on_with(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="holds no run to resume; name a store"):
         pretrain(PretrainConfig(store=None, out=tmp_path / "run"))

@@ -54,6 +54,7 @@ from bertsmith.training.replicas import gather_model, unshard
 from bertsmith.training.run_folder import (
     PREFLIGHT,
     RunFolder,
+    read_record,
     require_tensorboard,
     tensorboard_events,
     write_record,
@@ -134,15 +135,16 @@ def run_training(
     resumes = world.broadcast(lambda: has_checkpoint(folder))
     checks = world.first and not resumes
     if checks:
+        force = config.force or _was_forced(folder)
         resources = check_resources(
-            run, opened.network, opened.batches.parts, folder.path, device, force=config.force,
+            run, opened.network, opened.batches.parts, folder.path, device, force=force,
             processes=world.local_size,
         )  # fmt: skip
     prepared = _prepare(opened, device, resumes=resumes)
     plan, costs = _broadcast_plan(world, lambda: _plan_time(prepared, folder, clock))
     if checks:
         reserved_seconds = clock.elapsed + costs.total(plan.measurements)
-        _check(prepared, resources, reserved_seconds, processes=world.size, force=config.force)
+        _check(prepared, resources, reserved_seconds, processes=world.size, force=force)
     world.wait_for_first()
     timing = Timing(clock=clock, costs=costs)
     try:
@@ -207,6 +209,14 @@ def _check(
     if not force:
         findings.raise_if_stopped(prepared.store.folder)
     write_record(prepared.folder.path / PREFLIGHT, findings.to_dict())
+
+
+def _was_forced(folder: RunFolder) -> bool:
+    """Return whether a run without checkpoints was begun in spite of what its check had found."""
+    path = folder.path / PREFLIGHT
+    return path.exists() and any(
+        finding["verdict"] == "stop" for finding in read_record(path)["findings"]
+    )
 
 
 def _fit(
