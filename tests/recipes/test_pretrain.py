@@ -49,6 +49,8 @@ from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.checkpoints import State
 from bertsmith.training.config import Budget, OptimiserConfig, ScheduleConfig
+from bertsmith.training.distribution import World
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.weights.folder import load_model
 from bounds import close_to_transformers
 from invented import invented_documents, tokenizer
@@ -504,6 +506,19 @@ def test_a_forced_run_that_was_killed_before_its_first_checkpoint_need_not_be_fo
         shutil.rmtree(folder)
     pretrain(PretrainConfig(store=None, out=out))
     assert (out / "model").exists()
+
+
+def test_a_rank_that_is_to_write_shards_has_to_see_the_run(
+    whole: PretrainOutcome, tmp_path: Path
+) -> None:
+    class Second(World):
+        def broadcast(self, compute: object) -> str:
+            return RunFolder(whole.folder).identity
+
+    world = Second(rank=1, size=2, shard=True)
+    recipe._check_shared(RunFolder(whole.folder), world)
+    with pytest.raises(RunFolderError, match=r"elsewhere: rank 1 does not find .* share the disk"):
+        recipe._check_shared(RunFolder(tmp_path / "elsewhere"), world)
 
 
 def test_nothing_to_go_on_with(tmp_path: Path) -> None:

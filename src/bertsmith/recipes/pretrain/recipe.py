@@ -15,7 +15,7 @@ import torch
 
 from bertsmith.batches.pretraining import PhasedBatches, PretrainingBatches
 from bertsmith.core.clock import Clock
-from bertsmith.core.errors import ConfigError
+from bertsmith.core.errors import ConfigError, RunFolderError
 from bertsmith.core.files import write_json
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted, shell_word
@@ -109,6 +109,7 @@ def pretrain(
         prepared = world.broadcast(lambda: begin(folder, config, world).to_dict())
         run = PretrainRun.from_dict(prepared, where=out / "run.json")
         check_store(run, out)
+        _check_shared(folder, world)
         device = world.place(device_named(run.device if config.device == "auto" else config.device))
         log = config.tensorboard and world.first
         with tensorboard_events(folder, out / "tensorboard") if log else nullcontext():
@@ -118,6 +119,17 @@ def pretrain(
         if say_next and world.first:
             say(f"next: bertsmith finetune {shell_word(outcome.model)} TRAIN --out RUN")
         return outcome
+
+
+def _check_shared(folder: RunFolder, world: World) -> None:
+    """Raise `RunFolderError` on a rank that is to write shards and does not see rank 0's folder."""
+    identity = world.broadcast(lambda: folder.identity)
+    if world.shard and folder.identity != identity:
+        raise RunFolderError(
+            f"rank {world.rank} does not find the run of rank 0 there",
+            where=folder.path,
+            remedy="let all machines share the disk of the run's folder, under the same --out",
+        )
 
 
 def run_training(
