@@ -604,7 +604,41 @@ def test_a_choice_with_a_second_text_is_refused_and_not_ignored(tmp_path: Path) 
             refused = await rig.post("/answer", {"inputs": [asked]})
             assert refused.status_code == 400
             message = refused.json()["error"]["message"]
-            assert message == 'input 0 is not of the form {"text": ..., "choices": [...]}'
+            assert message == (
+                'input 0 is not of the form {"text": ..., "choices": [...]}, or '
+                '{"question": ..., "context": ..., "choices": [...]}'
+            )
+
+    asyncio.run(run())
+
+
+def test_a_question_with_choices_is_read_behind_its_context_as_in_python(tmp_path: Path) -> None:
+    """Of a long context with its question the context is truncated; COPA's questions are words."""
+    config = MODELS["bert-choice"]
+    folder = saved(
+        tmp_path / "it", replace(config, encoder=replace(config.encoder, initial_std=0.5))
+    )
+    choices = ["word2", "word3 word9"]
+    rows = [
+        {"context": context, "question": question, "choices": choices}
+        for context in (f" {TEXT}", LONG)
+        for question in (SECOND, "word7\tword5", "cause")
+    ]
+    records = load(folder, precision="fp32", threads=1, device="cpu").predict(rows)
+    assert len({tuple(record["probabilities"]) for record in records}) == len(rows)
+
+    async def run() -> None:
+        async with serving(folder) as rig:
+            refused = await rig.post("/answer", {"inputs": rows})
+            assert "input 3: the input has 48 tokens, and the model reads 23" in refused.text
+            found = (await rig.post("/answer", {"inputs": rows, "truncate": True})).json()
+            for answer, record in zip(found["answers"], records, strict=True):
+                compared(config, answer, record)
+            marks = [answer["truncated"] for answer in found["answers"]]
+            assert marks == [False] * 3 + [True] * 3
+            for wrong in ({"context": " "}, {"question": "\n"}):
+                refused = await rig.post("/answer", {"inputs": [rows[0] | wrong]})
+                assert "a text is blank" in refused.text
 
     asyncio.run(run())
 

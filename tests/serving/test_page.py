@@ -174,6 +174,15 @@ SHOWN: dict[str, tuple[str, dict[str, str], list[Any], Any, str, str, Any]] = {
         BARS,
         listed(("one", "20.0 %", ""), ("two", "50.0 %", "best"), ("three", "30.0 %", "")),
     ),
+    "choices about a passage": (
+        "choosing",
+        {"text": "Where?", "choices": "one\ntwo", "context": PASSAGE},
+        [{"choice": 0, "scores": [0.75, 0.25]}],
+        [{"question": "Where?", "context": PASSAGE, "choices": ["one", "two"]}],
+        "one",
+        BARS,
+        listed(("one", "75.0 %", "best"), ("two", "25.0 %", "")),
+    ),
     "ranking": (
         "search",
         {"query": "Q", "texts": "one\ntwo\nthree"},

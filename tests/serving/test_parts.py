@@ -207,7 +207,10 @@ def test_inputs_of_every_form_have_the_sizes_of_their_texts() -> None:
     pairs = Inputs(["xyz", "ü", "x"], ["four", None, "ßs"], truncate=True)
     assert pairs.sizes() == [7, 2, 4]
     assert pairs.longest() == [4, 1, 2]
-    for inputs in (with_choices, pairs, Inputs(["a", "b", "c"])):
+    questions = Inputs(["xyz", "ü", "x"], ["four", None, "ß"], choices)
+    assert questions.sizes() == [7 * 2 + 3, 0, 3 * 3 + 2 + 1 + 9]
+    assert questions.longest() == [4, 1, 9]
+    for inputs in (with_choices, pairs, questions, Inputs(["a", "b", "c"])):
         assert len(inputs) == 3
         assert [*inputs.part(0, 2), *inputs.part(2, 3)] == list(inputs)
     assert [(each.text, each.second, each.truncate) for each in pairs][1:] == [
@@ -238,6 +241,14 @@ FORMS: dict[str, tuple[str, list[Any], list[tuple[str, str | None, tuple[str, ..
     ),
     "questions": ("spans", [{"question": "a", "context": "b"}], [("a", "b", None)]),
     "choices": ("choices", [{"text": "a", "choices": ["b", "c"]}], [("a", None, ("b", "c"))]),
+    "questions with choices": (
+        "choices",
+        [
+            {"question": "a", "context": "b", "choices": ["c"]},
+            {"text": "a", "choices": ["b"]},
+        ],
+        [("a", "b", ("c",)), ("a", None, ("b",))],
+    ),
     "rankings": (
         "ranking", [{"query": "a", "texts": ["b", "c"]}, {"query": "d", "texts": ["e"]}],
         [("a", "b", None), ("a", "c", None), ("d", "e", None)],

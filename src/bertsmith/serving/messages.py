@@ -145,15 +145,15 @@ class Inputs:
     def sizes(self) -> list[int]:
         """Return the bytes of the texts of each, as a model reads them."""
         sizes = _sizes(self.texts)
+        if self.seconds is not None:
+            sizes = [
+                one + _bytes(more or "") for one, more in zip(sizes, self.seconds, strict=True)
+            ]
         if self.choices is not None:
             # each option is read with the text
             sizes = [
                 one * len(more) + sum(map(_bytes, more))
                 for one, more in zip(sizes, self.choices, strict=True)
-            ]
-        if self.seconds is not None:
-            sizes = [
-                one + _bytes(more or "") for one, more in zip(sizes, self.seconds, strict=True)
             ]
         return sizes
 

@@ -29,6 +29,7 @@ _LISTS = ("inputs", "input", "texts", "sentences")
 
 Text = str
 Texts = Annotated[list[Text], Field(fail_fast=True, min_length=1)]
+Choices = Annotated[list[Text], Field(fail_fast=True, max_length=_MAX_CHOICES)]
 Task = Literal[
     "classes", "multi-label", "regression", "tags", "spans", "choices", "ranking", "fill-mask",
     "next-sentence", "vectors",
@@ -58,15 +59,16 @@ class TextInput(StrictBody):
     form = '{"inputs": [{"text": "a text", "text_pair": "the other of a pair, or nothing"}]}'
     text: Text
     text_pair: Text | None = None
-    choices: Annotated[list[Text], Field(fail_fast=True, max_length=_MAX_CHOICES)] | None = None
+    choices: Choices | None = None
 
 
 class QuestionInput(StrictBody):
-    """A question about a context."""
+    """A question about a context, perhaps with choices."""
 
     form = '{"inputs": [{"question": "a question", "context": "a text"}]}'
     question: Text
     context: Text
+    choices: Choices | None = None
 
 
 class RankingInput(StrictBody):

@@ -29,7 +29,7 @@ from bertsmith.tasks.confidence import set_threshold
 from bertsmith.tasks.tag import TagAnswer, raw_text
 from bertsmith.tasks.task import Record
 from bertsmith.text.examples.example import Example
-from bertsmith.text.examples.formats.choices import Choice
+from bertsmith.text.examples.formats.choices import Choice, with_question
 from bertsmith.text.examples.formats.squad import Question
 from bertsmith.text.white_space import tidy, tidy_places
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -182,15 +182,17 @@ def question_of(request_input: Input) -> Question:
 
 
 def choice_of(request_input: Input) -> Choice:
-    """Return a text with its options."""
-    choices = tuple(map(tidy, request_input.choices or ()))
+    """Return a text, or a question behind its context, with the options."""
+    text, choices = tidy(request_input.text), tuple(map(tidy, request_input.choices or ()))
+    context = None if request_input.second is None else tidy(request_input.second)
     if len(choices) < 2:
         raise _wrong("the input has fewer than two choices", "give text and choices")
-    if not tidy(request_input.text) or not all(choices):
+    if not text or context == "" or not all(choices):
         raise _wrong("a text is blank", "leave it out")
     return Choice(
-        text=tidy(request_input.text), choices=choices, label=None, id=None, source=_SOURCE, line=1
-    )
+        text=text if context is None else with_question(context, text),
+        choices=choices, label=None, id=None, source=_SOURCE, line=1, context=context,
+    )  # fmt: skip
 
 
 def calibrated(

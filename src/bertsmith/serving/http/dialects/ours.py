@@ -76,11 +76,16 @@ def _columns(items: Sequence[Item], kind: Kind) -> Columns:
             case RankingInput() if kind == "ranking":
                 texts += [item.query] * len(item.texts)
                 seconds += item.texts
-            case QuestionInput() if kind == "spans":
+            case QuestionInput(choices=None) if kind == "spans":
                 texts.append(item.question)
                 seconds.append(item.context)
+            case QuestionInput(choices=list() as options) if kind == "choices":
+                texts.append(item.question)
+                seconds.append(item.context)
+                choices.append(tuple(options))
             case TextInput(choices=list() as options, text_pair=None) if kind == "choices":
                 texts.append(item.text)
+                seconds.append(None)
                 choices.append(tuple(options))
             case TextInput(choices=None) if alone:
                 texts.append(item.text)
@@ -98,7 +103,8 @@ _PAIR = 'a text, or {"text": ..., "text_pair": ...}'
 _FORMS: dict[Kind, str] = {
     "ranking": '{"query": ..., "texts": [...]}',
     "spans": '{"question": ..., "context": ...}',
-    "choices": '{"text": ..., "choices": [...]}',
+    "choices": '{"text": ..., "choices": [...]}, or {"question": ..., "context": ..., '
+    '"choices": [...]}',
     "classes": _PAIR,
     "multi-label": _PAIR,
     "regression": _PAIR,

@@ -134,7 +134,7 @@ function showTasks() {
 }
 
 function missing(values) {
-  return shownFields().find((each) => !values[each.name].trim());
+  return shownFields().find((each) => !each.optional && !values[each.name].trim());
 }
 
 // A request, unless a field is empty, which gets the focus unless one is typing elsewhere.

@@ -55,11 +55,18 @@ export const TASKS = {
   },
   choices: {
     title: "One of several choices",
-    fields: [text, { name: "choices", label: "Choices, one a line", rows: 4 }],
-    examples: [
-      { name: "what next", values: { text: "She put the bread into the oven and set the clock.", choices: "Half an hour later the kitchen smelled of it.\nThe bread swam to the other shore.\nThe clock was voted into parliament." } },
+    fields: [
+      { ...text, label: "Text or question" },
+      { name: "choices", label: "Choices, one a line", rows: 4 },
+      { name: "context", label: "Passage, if the question is about one", rows: 5, optional: true },
     ],
-    inputs: ({ text, choices }) => [{ text, choices: lines(choices) }],
+    examples: [
+      { name: "who", values: { text: "Who built the lighthouse?", choices: "two volunteers\nan engineer from Leith\na cable", context: passage } },
+      { name: "what next", values: { text: "She put the bread into the oven and set the clock.", choices: "Half an hour later the kitchen smelled of it.\nThe bread swam to the other shore.\nThe clock was voted into parliament.", context: "" } },
+    ],
+    inputs: ({ text, choices, context }) => [
+      { ...(context.trim() ? { question: text, context } : { text }), choices: lines(choices) },
+    ],
   },
   "fill-mask": {
     title: "The missing word",

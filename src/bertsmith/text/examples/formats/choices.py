@@ -134,8 +134,12 @@ def _text(file: TextFile, line: int, context: object, question: object) -> str:
     text = text_of(file, line, "text", context)
     if question is None or question == "":
         return text
-    question = text_of(file, line, "question", question)
-    return f"{text} {_ASKED.get(question, question)}"
+    return with_question(text, text_of(file, line, "question", question))
+
+
+def with_question(context: str, question: str) -> str:
+    """Return a context with the question after it, COPA's cause or effect in words."""
+    return f"{context} {_ASKED.get(question, question)}"
 
 
 def _options(file: TextFile, line: int, options: object) -> tuple[list[str], list[str | None]]:
