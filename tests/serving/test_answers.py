@@ -453,6 +453,40 @@ def test_predict_and_rerank_have_the_shapes_of_text_embeddings_inference(tmp_pat
     asyncio.run(run())
 
 
+def test_documents_are_ranked_in_the_shape_of_cohere_and_jina(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "ranks", RANKING["bert-rank"])
+    documents: list[Any] = [SECOND, {"text": "word9", "title": "not read"}, TEXT]
+    texts = [SECOND, "word9", TEXT]
+    records = load(folder, precision="fp32", threads=1, device="cpu").predict(
+        [(TEXT, text) for text in texts]
+    )
+    relevance = [record["relevance"] for record in records]
+    order = sorted(range(3), key=lambda index: -relevance[index])
+
+    async def run() -> None:
+        async with serving(folder) as rig:
+            body = {"model": "ranks", "query": TEXT, "documents": documents}
+            found = (await rig.post("/v1/rerank", body)).json()
+            assert found.keys() == {"model", "results", "usage"}
+            assert [item["index"] for item in found["results"]] == order
+            assert all(item.keys() == {"index", "relevance_score"} for item in found["results"])
+            scores = [item["relevance_score"] for item in found["results"]]
+            check(scores, [relevance[index] for index in order], 2e-6)
+            assert all(map(written_short, scores))
+            # of each document the query too, and three special tokens
+            tokens = sum(5 + len(text.split()) + 3 for text in texts)
+            assert found["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
+            best = await rig.post("/v1/rerank", body | {"top_n": 2, "return_documents": True})
+            assert best.json()["results"] == [
+                {**item, "document": {"text": texts[item["index"]]}}
+                for item in found["results"][:2]
+            ]
+            many = await rig.post("/v1/rerank", body | {"top_n": 9})
+            assert many.json() == found
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("head", ["class", "classes", "number"])
 def test_raw_scores_are_the_logits_of_transformers(head: str, tmp_path: Path) -> None:
     config = MODELS[f"bert-{head}"]
@@ -518,6 +552,7 @@ TOO_LONG: dict[str, tuple[dict[str, Any], int]] = {
     "/embed_all": ({"inputs": ["word2", LONG]}, 422),
     "/predict": ({"inputs": [["word2"], [LONG]]}, 422),
     "/rerank": ({"query": "word2", "texts": ["word2", LONG]}, 422),
+    "/v1/rerank": ({"query": "word2", "documents": ["word2", LONG]}, 400),
 }
 
 
@@ -531,7 +566,7 @@ def test_what_is_too_long_is_refused_or_truncated_and_marked(tmp_path: Path) -> 
             for path, (body, status) in TOO_LONG.items():
                 refused = await rig.post(path, body)
                 assert refused.status_code == status, refused.text
-                tokens = 44 if path == "/rerank" else 42
+                tokens = 44 if path.endswith("/rerank") else 42
                 told = f"input 1: the input has {tokens} tokens, and the model reads 23; "
                 assert told in refused.text
                 assert "truncate" in refused.text

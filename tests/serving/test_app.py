@@ -155,6 +155,18 @@ NEARLY: dict[str, tuple[str, Any, str]] = {
         "/rerank", {"query": "a", "text": ["b"]},
         "texts: is missing; did you mean 'texts' instead of 'text'?; write {\"query\": \"a query\"",
     ),
+    "texts to rank": (
+        "/v1/rerank", {"query": "a", "document": ["b"]},
+        "documents: is missing; did you mean 'documents' instead of 'document'?; write ",
+    ),
+    "no documents": ("/v1/rerank", {"query": "a", "documents": []}, "documents: the list is empty"),
+    "a document without text": (
+        "/v1/rerank", {"query": "a", "documents": [{"title": "b"}]},
+        "documents.0.text: is missing; write {\"query\": \"a query\", \"documents\": ",
+    ),
+    "none of the best": (
+        "/v1/rerank", {"query": "a", "documents": ["b"], "top_n": 0}, "top_n: Input should be ",
+    ),
     "a sentence": (
         "/similarity", {"inputs": {"source_sentence": "a", "sentence": ["b"]}},
         "inputs.sentences: is missing; did you mean 'sentences' instead of 'sentence'?",
@@ -240,9 +252,10 @@ def test_a_key_that_is_there_twice_is_named_and_colons_in_texts_are_none() -> No
     run(test)
 
 
-@pytest.mark.parametrize("path", ["/answer", "/rerank", "/v1/embeddings"])
+@pytest.mark.parametrize("path", ["/answer", "/rerank", "/v1/rerank", "/v1/embeddings"])
 def test_a_million_inputs_are_too_many(path: str) -> None:
-    key = {"/rerank": "texts", "/v1/embeddings": "input"}.get(path, "inputs")
+    keys = {"/rerank": "texts", "/v1/rerank": "documents", "/v1/embeddings": "input"}
+    key = keys.get(path, "inputs")
 
     async def test() -> None:
         async with running(max_body=10_000_000) as rig:
@@ -1594,8 +1607,8 @@ def test_the_openapi_document_and_the_figures_name_every_endpoint() -> None:
         async with running((facts("one", labels=("yes", "no")), facts("two"))) as rig:
             document = (await rig.client.get("/openapi.json")).json()
             text = json.dumps(document)
-            for name in ("/answer", "/v1/embeddings", "/embed", "/embed_all", "/predict", "/rerank",
-                         "/similarity", "/tokenize"):  # fmt: skip
+            for name in ("/answer", "/v1/embeddings", "/v1/rerank", "/embed", "/embed_all",
+                         "/predict", "/rerank", "/similarity", "/tokenize"):  # fmt: skip
                 schema = document["paths"][name]["post"]["requestBody"]["content"]
                 reference = schema["application/json"]["schema"]["$ref"].rpartition("/")[2]
                 assert reference in document["components"]["schemas"]

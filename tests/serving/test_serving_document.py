@@ -62,6 +62,7 @@ def models(folder: Path) -> None:
         "spam/model": bare.with_head("class", ("ham", "spam")),
         "names/model": bare.with_head("tags", ("O", "B-PER", "I-PER")),
         "reader/model": bare.with_head("span"),
+        "search/model": bare.with_head("number", ("relevance",)),
         "pretrained": ModelConfig(encoder=encoder, masked_lm=True, next_sentence=True),
     }
     for name, config in configs.items():

@@ -19,7 +19,7 @@ from bertsmith.core import VERSION
 from bertsmith.core.log import say
 from bertsmith.serving.config import ServeConfig
 from bertsmith.serving.dispatch.gateway import Gateway
-from bertsmith.serving.http.dialects import inference, openai, ours
+from bertsmith.serving.http.dialects import cohere, inference, openai, ours
 from bertsmith.serving.http.dialects.service import Endpoint, Service, reply
 from bertsmith.serving.http.limits import Hooks, Keys, Limits, Receive
 from bertsmith.serving.http.metrics import CONTENT_TYPE, Metrics
@@ -36,7 +36,9 @@ from bertsmith.serving.refusals import (
     Unavailable,
 )
 
-ENDPOINTS: tuple[Endpoint, ...] = (*ours.ENDPOINTS, *openai.ENDPOINTS, *inference.ENDPOINTS)
+ENDPOINTS: tuple[Endpoint, ...] = (
+    *ours.ENDPOINTS, *openai.ENDPOINTS, *cohere.ENDPOINTS, *inference.ENDPOINTS
+)  # fmt: skip
 _INFERENCE = frozenset(
     (*(endpoint.path for endpoint in inference.ENDPOINTS), "/info", "/health", "/ready")
 )

@@ -25,7 +25,7 @@ _MAX_FIELDS = 100
 # of a body in which a key that is there twice is named, which takes long
 _MAX_NAMED_BYTES = 2**16
 _FIELD = re.compile(r"(?!str$)[a-z_]+|\d+")
-_LISTS = ("inputs", "input", "texts", "sentences")
+_LISTS = ("inputs", "input", "texts", "sentences", "documents")
 
 Text = str
 Texts = Annotated[list[Text], Field(fail_fast=True, min_length=1)]
@@ -121,6 +121,27 @@ class EmbeddingsRequest(RequestBody):
                 parameter="input",
             )
         return value
+
+
+# Cohere's and Jina's
+
+
+class DocumentInput(RequestBody):
+    """A document; what else is in it is not read."""
+
+    text: Text
+
+
+class RankDocumentsRequest(RequestBody):
+    """The body of /v1/rerank."""
+
+    form = '{"query": "a query", "documents": ["a text"]}'
+    query: Text
+    documents: Annotated[list[Text | DocumentInput], Field(fail_fast=True, min_length=1)]
+    model: str | None = None
+    top_n: Annotated[int, Field(ge=1)] | None = None
+    return_documents: bool = False
+    truncate: bool = False
 
 
 # those of text-embeddings-inference

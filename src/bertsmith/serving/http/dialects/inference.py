@@ -29,9 +29,12 @@ from bertsmith.serving.http.schema import (
     SimilarityRequest,
     TokenizeRequest,
 )
-from bertsmith.serving.messages import Inputs, ModelFacts, Rendering
+from bertsmith.serving.messages import Inputs, Kind, ModelFacts, Rendering
 from bertsmith.serving.models.rendering import unit, vectors_of
 from bertsmith.serving.refusals import InvalidRequest
+
+RANKERS: tuple[Kind, ...] = ("ranking", "regression")
+"""The kinds of models that judge relevance."""
 
 
 async def embed(service: Service, body: EmbedRequest) -> Response:
@@ -123,17 +126,25 @@ def _scored(facts: ModelFacts, answer: Mapping[str, Any]) -> list[dict[str, Any]
 
 async def rerank(service: Service, body: RerankRequest) -> Response:
     """Return the texts by their relevance to a query, the most relevant first."""
-    chosen = service.choose(body.model, "ranking", "regression")
+    chosen = service.choose(body.model, *RANKERS)
     inputs = Inputs([body.query] * len(body.texts), body.texts, truncate=_truncate(body))
     answers = await service.ask(_choose_output(chosen, body), inputs)
-    scores = [_scored(chosen.facts, answer)[0]["score"] for answer in answers.values]
-    order = sorted(range(len(scores)), key=lambda index: -scores[index])
-    if not body.raw_scores:
-        scores = list(map(rounded, scores))
-    results: list[dict[str, Any]] = [{"index": index, "score": scores[index]} for index in order]
+    results = by_relevance(chosen.facts, answers.values, raw=body.raw_scores)
     if body.return_text:
         results = [{**result, "text": body.texts[result["index"]]} for result in results]
     return await service.reply_in_pieces(results, answers.truncated)
+
+
+def by_relevance(
+    facts: ModelFacts, answers: Sequence[Any], *, raw: bool = False
+) -> list[dict[str, Any]]:
+    """Return the numbers of texts with their scores, the most relevant first."""
+    scores = [_scored(facts, answer)[0]["score"] for answer in answers]
+    order = sorted(range(len(scores)), key=lambda index: -scores[index])
+    return [
+        {"index": index, "score": scores[index] if raw else rounded(scores[index])}
+        for index in order
+    ]
 
 
 async def similarity(service: Service, body: SimilarityRequest) -> Response:
