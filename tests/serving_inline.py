@@ -132,6 +132,7 @@ async def running(
     lanes: tuple[Lane, ...] = ("any",),
     keys: Sequence[str] = (),
     hosts: tuple[str, ...] = (),
+    origins: tuple[str, ...] = (),
     limits: LimitsConfig | None = None,
     **bounds: float,
 ) -> AsyncIterator[Rig]:
@@ -140,6 +141,7 @@ async def running(
         models=tuple(model.name for model in models),
         limits=limits or LimitsConfig.from_dict(dict(bounds)),
         allowed_hosts=hosts,
+        allowed_origins=origins,
     )
     links: list[Inline] = []
 

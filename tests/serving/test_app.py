@@ -1348,6 +1348,57 @@ def test_only_known_hosts_are_served(host: str, origin: str | None, known: bool)
     run(test)
 
 
+def test_pages_of_the_sites_that_are_allowed_may_ask_and_read() -> None:
+    sites = ("https://app.example", "http://localhost:3000")
+
+    async def test() -> None:
+        async with running(keys=["key"], origins=sites) as rig:
+            for site in (*sites, "https://evil.example", "https://app.example:8443", "null"):
+                # as a browser asks before it sends a request
+                asked = {
+                    "origin": site,
+                    "access-control-request-method": "POST",
+                    "access-control-request-headers": "authorization,content-type",
+                }
+                before = await rig.client.options("/answer", headers=asked)
+                allowed = before.headers.get("access-control-allow-origin")
+                response = await rig.post("/answer", ASKED, origin=site, authorization="Bearer key")
+                refused = await rig.post("/answer", ASKED, origin=site)
+                if site in sites:
+                    assert (before.status_code, allowed) == (200, site)
+                    told = before.headers["access-control-allow-headers"]
+                    assert told == "authorization,content-type"
+                    assert (response.status_code, refused.status_code) == (200, 401)
+                    for each in (response, refused):
+                        assert each.headers["access-control-allow-origin"] == site
+                        assert "origin" in each.headers["vary"].lower()
+                        assert "x-truncated" in each.headers["access-control-expose-headers"]
+                        assert "access-control-allow-credentials" not in each.headers
+                else:
+                    assert (before.status_code, allowed) == (400, None)
+                    assert (response.status_code, refused.status_code) == (421, 421)
+                    assert "access-control-allow-origin" not in response.headers
+            elsewhere = {"host": "evil.example", "authorization": "Bearer key"}
+            response = await rig.post("/answer", ASKED, origin=sites[0], **elsewhere)
+            assert response.status_code == 421
+        async with running() as rig:
+            before = await rig.client.options("/answer", headers=asked | {"origin": sites[0]})
+            assert before.status_code == 421
+            assert "--allowed-origins would name it" in error_of(before)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["*", "app.example", "https://app.example/", "https://App.example", "https://app.example:443",
+     "http://localhost:80", "https://*.example", "null", ""],
+)  # fmt: skip
+def test_a_site_that_no_browser_would_name_is_refused(origin: str) -> None:
+    with pytest.raises(ConfigError, match="--allowed-origins contains"):
+        ServeConfig(models=("one",), allowed_origins=(origin,))
+
+
 def test_the_name_that_is_listened_on_is_known() -> None:
     hosts = Hosts(ServeConfig(models=("one",), host="Box.example"))
     hosts.check("box.example:8080")

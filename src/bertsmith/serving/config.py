@@ -14,6 +14,10 @@ from bertsmith.engine.config import EngineConfig
 _MAX_PORT = 65_535
 # a name, perhaps with a port, or an address of IPv6
 _HOST = re.compile(r"\*|[\w.-]+(:\d+)?|\[?[0-9a-f:.]+\]?(:\d+)?", re.ASCII | re.IGNORECASE)
+# as browsers write it, without the usual port
+_ORIGIN = re.compile(
+    r"(?!http:.*:80$|https:.*:443$)[a-z][a-z0-9+.-]*://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:\d+)?"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +83,9 @@ class ServeConfig(Config):
     allowed_hosts: tuple[str, ...] = ()
     """Host names to which requests may be addressed, in addition to localhost and --host; * for
     all."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origins, such as https://app.example, of web pages whose scripts may send requests and read
+    the answers (CORS)."""
     api_keys: Path | None = None
     """File of keys, one a line; requests must have the header Authorization: Bearer KEY."""
     workers: int | None = None
@@ -113,6 +120,13 @@ class ServeConfig(Config):
                 raise ConfigError(
                     f"--allowed-hosts contains {host!r}",
                     remedy="write a name as models.example, without https:// and path, or * alone",
+                )
+        for origin in self.allowed_origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise ConfigError(
+                    f"--allowed-origins contains {origin!r}",
+                    remedy="write each as browsers do: https://app.example, in small letters, "
+                    "without path, with a port if it is not the usual one",
                 )
         check_least(self, {"workers": 1})
         check_range(self, ["drain_delay"], "[0, 86400]")

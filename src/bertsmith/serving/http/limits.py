@@ -3,8 +3,8 @@
 Headers have their deadline in granian; here are those of bodies and of responses, whose size is
 bounded too, for each request and for all together. A body that is compressed is refused. Requests
 must be addressed to a known host, so that a page of another site cannot reach a server on this
-machine by a name of its own (DNS rebinding), come from no page of another site, and bear a key
-where there are keys.
+machine by a name of its own (DNS rebinding), come from no page of a site that is not allowed, and
+bear a key where there are keys.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+
+from starlette.middleware.cors import CORSMiddleware
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.printable import printable
@@ -63,6 +65,7 @@ class Hosts:
     def __init__(self, config: ServeConfig) -> None:
         local = ("localhost", "127.0.0.1", "[::1]")
         own_host = f"[{config.host}]" if ":" in config.host else config.host
+        self._origins = config.allowed_origins
         self._allowed = {name.lower() for name in config.allowed_hosts}
         self._names = {name.lower() for name in (*local, own_host, *config.allowed_hosts)}
 
@@ -80,10 +83,14 @@ class Hosts:
             )
 
     def check_origin(self, origin: str, host: str) -> None:
-        """Raise `MisdirectedRequest` for a page that is neither ours nor of an allowed host."""
+        """Raise `MisdirectedRequest` for a page that is neither ours nor of an allowed site."""
         site = origin.partition("://")[2].lower()
-        if site != host.lower() and not {"*", site, site.partition(":")[0]} & self._allowed:
-            raise MisdirectedRequest("the request comes from a page of another site")
+        if site == host.lower() or origin in self._origins:
+            return
+        if not {"*", site, site.partition(":")[0]} & self._allowed:
+            raise MisdirectedRequest(
+                "the request comes from a page of another site; --allowed-origins would name it"
+            )
 
 
 def _is_address(name: str) -> bool:
@@ -263,6 +270,16 @@ class Limits:
 
     def __init__(self, app: App, config: ServeConfig, keys: Keys, hooks: Hooks) -> None:
         self._app, self._hooks = app, hooks
+        self._entry: App = self._serve
+        if config.allowed_origins:
+            # all else is behind it: preflights bear no key, and pages read refusals too
+            self._entry = CORSMiddleware(
+                self._serve,
+                allow_origins=config.allowed_origins,
+                allow_methods=("GET", "POST"),
+                allow_headers=("*",),
+                expose_headers=("retry-after", "x-truncated"),
+            )
         self._hosts, self._keys = Hosts(config), keys
         self._bodies = Bodies(config.limits)
         self._seconds = config.limits.body_deadline
@@ -279,6 +296,9 @@ class Limits:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         assert scope["type"] == "http"
+        await self._entry(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
         self._active += 1
         sending = ResponseSender(send, self._seconds, close=self._hooks.leaving)
