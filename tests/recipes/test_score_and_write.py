@@ -11,6 +11,7 @@ import torch
 from scipy.stats import binomtest
 
 import bertsmith
+from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
 from bertsmith.engine.config import WritingConfig
 from bertsmith.recipes.predict.config import ScoreConfig, WriteConfig
@@ -75,6 +76,13 @@ def test_texts_and_pairs_of_a_file_are_scored_and_summed_up(
     header, *found = capsys.readouterr().out.splitlines()
     assert header.startswith("text,text_pair,better,difference,scores")
     assert [line.split(",")[2] for line in found] == [item["better"] for item in expected[4:]]
+
+
+def test_figures_of_all_texts_have_no_other_format(
+    base_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["score", str(base_folder), "texts.txt", "--json", "--format", "csv"]) == 2
+    assert "--format csv is for the score of each text" in capsys.readouterr().err
 
 
 def test_pairs_that_are_all_right_or_alike_are_counted_as_such(

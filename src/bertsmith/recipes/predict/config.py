@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from bertsmith.core.config import INLINE, POSITIONAL, Config, check_range
+from bertsmith.core.errors import ConfigError
 from bertsmith.engine.config import EngineConfig, Masking, WritingConfig
 from bertsmith.recipes.config import check_cluster
 from bertsmith.tasks.config import AnsweringConfig, Reading, TextLength
@@ -104,6 +105,13 @@ class ScoreConfig(Config):
     """The computation of predictions; auto is fp32."""
     reading: Reading = field(default=Reading(), metadata=INLINE)
     """The reading of the file."""
+
+    def __post_init__(self) -> None:
+        if self.json and self.format != "table":
+            raise ConfigError(
+                f"--format {self.format} is for the score of each text, and --json prints none",
+                remedy="leave one of them out",
+            )
 
 
 MAX_SAMPLES = 100_000
