@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -177,13 +178,15 @@ class WritingConfig(Config):
         return self.passes or usual[self.how]
 
     @property
-    def masked_again(self) -> tuple[int, ...]:
+    def masked_again(self) -> Iterator[int]:
         """The tokens that each pass of mask-predict fills; passes that would fill none are none."""
         passes = self.all_passes
-        counts = (self.length * (passes - done) // passes for done in range(passes))
-        return tuple(count for count in counts if count)
+        return (self.length * (passes - done) // passes for done in range(self.passes_made))
 
     @property
     def passes_made(self) -> int:
         """The passes that are made over each text."""
-        return len(self.masked_again) if self.how == "mask-predict" else self.all_passes
+        passes = self.all_passes
+        # the last ones of many would fill less than a token
+        empty = -(-passes // self.length) - 1 if self.how == "mask-predict" else 0
+        return passes - empty

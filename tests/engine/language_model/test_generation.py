@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,17 @@ def test_the_least_probable_are_masked_again(masked: tuple[Model, torch.nn.Modul
             ids[place] = int(every[place].argmax())
             certain[place] = float(every[place].max())
     assert found.ids.tolist() == ids[3 : 3 + length]
+
+
+def test_passes_of_any_number_take_no_memory() -> None:
+    for length, passes in ((1, 1), (1, 5), (7, 4), (7, 100), (40, 10), (3, 3)):
+        config = WritingConfig(length=length, how="mask-predict", passes=passes)
+        counts = [length * (passes - done) // passes for done in range(passes)]
+        assert list(config.masked_again) == [count for count in counts if count]
+        assert config.passes_made == len(list(config.masked_again))
+    most = WritingConfig(length=40, how="mask-predict", passes=10**18)
+    assert most.passes_made == 10**18 - 10**18 // 40 + 1
+    assert list(islice(most.masked_again, 3)) == [40, 39, 39]
 
 
 def test_a_single_token_is_drawn_as_often_as_it_is_probable(
