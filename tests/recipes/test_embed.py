@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -287,8 +288,6 @@ def test_a_sentence_folder_pools_as_it_says(
     )
     other = expected(base_folder, FeatureConfig(pool="max", max_length=7))
     close_when_regrouped(np.load(tmp_path / "v.npy"), [item.vectors for item in other])
-    with pytest.raises(ConfigError, match="there is no prompt 'x'; the folder has query"):
-        open_embedder(folder, prompt="x")
     with pytest.raises(ConfigError, match="vectors are 48 wide, and the folder's Dense takes 24"):
         embed(
             EmbedConfig(
@@ -298,8 +297,15 @@ def test_a_sentence_folder_pools_as_it_says(
                 features=FeatureConfig(layer="mix:" + str(_both(tmp_path))),
             )
         )
-    with pytest.raises(ConfigError, match="only a sentence-transformers folder has prompts"):
-        open_embedder(base_folder, prompt="query")
+    # before the weights are loaded
+    for number, (wrong, problem) in enumerate((
+        (folder, "there is no prompt 'x'; the folder has query"),
+        (base_folder, "only a sentence-transformers folder has prompts"),
+    )):  # fmt: skip
+        copy = Path(shutil.copytree(wrong, tmp_path / f"without-weights-{number}"))
+        (copy / "model.safetensors").unlink()
+        with pytest.raises(ConfigError, match=problem):
+            open_embedder(copy, prompt="x")
 
 
 def test_tokens_and_words_are_read_without_a_prompt(

@@ -102,6 +102,8 @@ def open_embedder(
     """
     folder = model_folder(name)
     settings = read_sentence_folder(folder)
+    # before the weights are loaded, which may take a minute
+    _check_prompt(prompt, settings, folder)
     loaded = loaded or open_model(folder, device_named(device), engine)
     return embedder_of(loaded, settings, config or FeatureConfig(), prompt=prompt, where=folder)
 
@@ -122,16 +124,22 @@ def embedder_of(
     are cut where its tokenizer says. With another pooling only the limit and the prompt are the
     folder's. Raises `ConfigError`.
     """
-    if settings is None:
-        if prompt is not None:
-            raise ConfigError("only a sentence-transformers folder has prompts", where=where)
-    elif prompt is None:
+    _check_prompt(prompt, settings, where)
+    if settings is not None and prompt is None:
         _say_prompts(where, config, settings)
     prepared, tokenizer = loaded
     config, layers_after = folder_features(
         config, prepared.model, tokenizer, settings, prompt=prompt, where=where
     )
     return Embedder(engine=prepared, tokenizer=tokenizer, config=config, after=layers_after)
+
+
+def _check_prompt(name: str | None, settings: SentenceSettings | None, where: str | Path) -> None:
+    """Raise `ConfigError` for the name of a prompt that a folder does not have."""
+    if name is not None:
+        if settings is None:
+            raise ConfigError("only a sentence-transformers folder has prompts", where=where)
+        settings.prompt(name)
 
 
 def _say_prompts(folder: str | Path, config: FeatureConfig, settings: SentenceSettings) -> None:
