@@ -336,6 +336,8 @@ def test_kinds_of_files_in_a_folder(tmp_path: Path) -> None:
         ("run.json", "seeds/log.jsonl"),
         ("run.json", "teacher-outputs/log.jsonl"),
         ("demo.json", "report.html", "store/README.md"),
+        ("results.json", "table.md", "RTE/report.html"),
+        ("bert_config.json", "vocab.txt", "bert_model.ckpt.index"),
     ],
 )
 def test_what_was_made_of_a_corpus_in_its_folder_is_no_text_of_it(

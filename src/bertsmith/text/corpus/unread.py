@@ -24,14 +24,17 @@ _MESSAGE = re.compile(
 )
 _NAMES_END = re.compile(r"\d[\d.-]*")
 _TO_LINES = r"tr '\0' '\n' > FILE.txt"
-# names in a store, in one that is being made, in a vocabulary or model, and in a run of
-# pre-training, of tasks or of the demo; a tokenizer.json alone may have been saved beside texts
+# names in a store, in one that is being made, in a vocabulary or model, in a run of pre-training,
+# of tasks or of the demo, in results of GLUE, and in a checkpoint of Google's; a tokenizer.json
+# alone may have been saved beside texts
 _OUTPUTS = (
     *({"store.json", "sentences.bin"}, {"journal.jsonl", "digests", "store"}),
     *({"tokenizer_config.json"}, {"config.json", "vocab.txt"}),
     *({"tokenizer.json", other} for other in ("config.json", "vocab.txt", "merges.txt")),
     *({"run.json", other} for other in ("log.jsonl", "results.json", "seeds", "teacher-outputs")),
     {"demo.json", "report.html"},
+    {"results.json", "table.md"},
+    {"bert_config.json", "vocab.txt"},
 )
 _MAIL = "mail, whose text may be encoded: write it into a .jsonl, as with Python's mailbox"
 _TAKEN_OUT = {
