@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import ModelFolderError, VocabularyError
-from bertsmith.tokens.folder.files import MAX_FILE_BYTES, read_json, read_lined_text
+from bertsmith.tokens.folder.files import MAX_FILE_BYTES, MAX_VALUES, read_json, read_lined_text
 from bertsmith.tokens.normalisation import CharsMap
 from hostile.worker import peak
 
@@ -44,25 +44,34 @@ def test_more_lines_than_pieces_can_be_are_not_parted(tmp_path: Path, line: byte
         read_lined_text(path, VocabularyError)
     assert peak() - before < MAX_MEMORY / 4
     path.write_bytes(b"x" * (MAX_FILE_BYTES + 1))
-    with pytest.raises(VocabularyError, match="24 MiB"):
+    with pytest.raises(VocabularyError, match="80 MiB"):
         read_lined_text(path, VocabularyError)
+
+
+def test_json_of_many_values_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    # as large as those of vocabularies for a hundred languages
+    path.write_text('{"a": "' + "x" * (25 * 2**20) + '"}')
+    assert len(read_json(path)["a"]) == 25 * 2**20
+    path.write_text('{"a":[' + "[]," * (MAX_VALUES // 2) + "0]}")
+    with pytest.raises(ModelFolderError, match="more than 3,100,000 values"):
+        read_json(path)
 
 
 @pytest.mark.faults
 def test_the_worst_json_of_the_largest_size_keeps_below_a_gigabyte(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
-    keys, size = [], 2
-    number = 0
-    while size < MAX_FILE_BYTES - 20:
-        keys.append(f'"{number:x}":0')
-        size += len(keys[-1]) + 1
-        number += 1
-    path.write_text("{" + ",".join(keys) + "}")
-    keys.clear()
+    # letters of four bytes each, if one of them needs as many
+    filling = "\U0001f3a9" + "x" * (MAX_FILE_BYTES // MAX_VALUES - 17)
+    with path.open("w", encoding="utf-8") as file:
+        file.write('{"":0')
+        file.writelines(f',"{number:06x}{filling}":0' for number in range(MAX_VALUES - 1))
+        file.write("}")
+    assert MAX_FILE_BYTES * 0.9 < path.stat().st_size <= MAX_FILE_BYTES
     before = peak()
-    assert len(read_json(path)) == number
+    assert len(read_json(path)) == MAX_VALUES
     assert peak() - before < MAX_MEMORY
-    path.write_text('{"a":[' + "[]," * ((MAX_FILE_BYTES - 20) // 3) + "[]]}")
+    path.write_text('{"a":[' + "[]," * (MAX_VALUES // 2 - 2) + "[]]}")
     assert len(read_json(path)["a"]) > 10**6
     assert peak() - before < MAX_MEMORY
     path.write_bytes(b" " * (MAX_FILE_BYTES + 1))

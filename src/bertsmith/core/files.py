@@ -536,14 +536,18 @@ def read_json(
     error: type[UserError],
     *,
     largest: int,
+    values: int | None = None,
     kind: type[dict[str, Any]] | type[list[Any]] = dict,
     remedy: str = "",
 ) -> Any:  # noqa: ANN401
     """Return the JSON object, or list, in a regular file of at most `largest` bytes.
 
-    Raises `error`, with the line where there is one, for anything that `parse_json` refuses.
+    Raises `error`, with the line where there is one, for anything that `parse_json` refuses, and
+    for more than about `values`, each of which takes up to fifty times its bytes.
     """
     raw = read_bytes(path, error, largest=largest, remedy=remedy)
+    if values is not None and sum(map(raw.count, (b",", b"[", b"{"))) > values:
+        raise error(f"holds more than {values:,} values", where=path, remedy=remedy)
     try:
         data = parse_json(raw)
     except json.JSONDecodeError as damage:

@@ -15,8 +15,9 @@ from bertsmith.core.errors import ModelFolderError, VocabularyError
 from bertsmith.core.files import committed, partial_file, writing
 from bertsmith.tokens.vocabulary import MAX_PIECES, Pieces
 
-# large enough for a million pieces, small enough that malformed JSON stays below a gigabyte
-MAX_FILE_BYTES = 24 * 2**20
+# large enough for a million pieces with scores, each in a list of its own, small enough that
+# malformed JSON stays below a gigabyte
+MAX_FILE_BYTES, MAX_VALUES = 80 * 2**20, 3_100_000
 
 ErrorKind = type[VocabularyError | ModelFolderError]
 
@@ -59,7 +60,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file. Raises `ModelFolderError`."""
     remedy = "the file is damaged: save or download the folder again"
     data: dict[str, Any] = files.read_json(
-        path, ModelFolderError, largest=MAX_FILE_BYTES, remedy=remedy
+        path, ModelFolderError, largest=MAX_FILE_BYTES, values=MAX_VALUES, remedy=remedy
     )
     return data
 
