@@ -96,6 +96,7 @@ READERS: dict[str, Callable[[Path, Columns], Iterable[object]]] = {
     "class": lambda path, columns: read_examples(path, columns, need_label=True),
     "lines": lambda path, columns: Texts(str(path), columns),
 }
+FIRST = Columns(layout="label-first")
 
 
 @pytest.mark.parametrize(
@@ -117,6 +118,11 @@ READERS: dict[str, Callable[[Path, Columns], Iterable[object]]] = {
         ("class", "a.jsonl", '{"text": "x", "label": "y"}', Columns(header="no"), "--header no do"),
         ("class", "a.csv", "text,label,x\na,b,c\n", Columns(group="x"), "their rows with --dev"),
         ("lines", "a.txt", "x\n", Columns(text="t"), "--text-column does not apply to lines of te"),
+        ("class", "a.txt", "__label__a x\n", FIRST, "--layout does not apply to fastText's lines"),
+        ("class", "a.xml", "<pair/>", FIRST, "--layout does not apply to pairs in XML; omit it"),
+        ("span", "a.json", SQUAD, FIRST, "--layout does not apply to SQuAD's JSON; omit it"),
+        ("choice", "a.csv", QUIZ, FIRST, "--layout does not apply to multiple choice; omit it"),
+        ("tag", "a.conll", "Ann B-PER\n", FIRST, "--layout does not apply to columns of words"),
     ],
 )  # fmt: skip
 def test_what_is_not_read_is_refused_by_name(

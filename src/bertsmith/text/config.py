@@ -121,7 +121,7 @@ class Columns(TextColumns):
             raise ConfigError(problem, where=path, remedy="omit it")
 
     def check_read(self, path: Path | str, reader: str, *fields: str) -> None:
-        """Raise `ConfigError` if a column or header is given that is not among `fields`.
+        """Raise `ConfigError` if a column, header or layout is given that is not among `fields`.
 
         `reader` names the task or kind of file that reads only those fields.
         """
@@ -147,8 +147,9 @@ _OPTIONS = {
     "id": "--id-column",
     "group": "--group-column",
     "header": "--header",
+    "layout": "--layout",
 }
-"""The command's options for the columns of a row and the header, by setting."""
+"""The command's options for the columns of a row, the header and the layout, by setting."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,7 +90,7 @@ def read_examples(
         columns.check_read(path, "fastText's lines")
         return fasttext_examples(path, columns, kind, check, bad)
     if has_labels_first(path, columns):
-        columns.check_read(path, "lines that begin with their label")
+        columns.check_read(path, "lines that begin with their label", "layout")
         return label_first(path, columns, kind, check, bad)
     rows = _TableRows(kind=kind, need_label=need_label, keep_blank=keep_blank)
     return _rows(path, columns, rows, check, bad, watch)
