@@ -15,9 +15,11 @@ from bertsmith.cli.main import main
 from bertsmith.core.errors import ConfigError, ExampleError, ModelFolderError
 from bertsmith.engine.config import WritingConfig
 from bertsmith.recipes.predict.config import ScoreConfig, WriteConfig
+from bertsmith.recipes.predict.rows import text_rows
 from bertsmith.recipes.predict.score import score
 from bertsmith.recipes.predict.write import write
 from bertsmith.tasks.config import Reading
+from bertsmith.text.config import Columns
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
 
@@ -168,6 +170,39 @@ def test_models_without_a_head_for_tokens_are_refused(
         loaded.write(samples=10**30)
     with pytest.raises(ConfigError, match="masking is 'words'"):
         loaded.score(["word1"], masking="words")
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "columns"),
+    [
+        ("texts.label", "good ", Columns()),
+        ("texts.txt", "good ", Columns(layout="label-first")),
+        ("texts.txt", "__label__good ", Columns()),
+    ],
+)
+def test_labels_before_texts_are_not_scored(
+    name: str, start: str, columns: Columns, base_folder: Path, tmp_path: Path
+) -> None:
+    """They were read as the first words of the texts, by `predict` of a pre-trained model too."""
+    file = tmp_path / name
+    file.write_text("".join(f"{start}{text}\n" for text in TEXTS), encoding="utf-8")
+    rows = text_rows(str(file), Reading(columns=columns), pairs=True)
+    assert [row.columns for row in rows] == [{"text": text} for text in TEXTS]
+    figures = score(
+        ScoreConfig(model=base_folder, file=str(file), reading=Reading(columns=columns))
+    )
+    assert (figures["texts"], figures["tokens"]) == (3, 6)
+
+
+@pytest.mark.parametrize("columns", [Columns(classes=("a",)), Columns(exclude=("a",))])
+def test_rows_are_not_chosen_by_labels_that_are_not_read(
+    columns: Columns, base_folder: Path, tmp_path: Path
+) -> None:
+    """All were scored, and counted in the figures."""
+    file = tmp_path / "texts.csv"
+    file.write_text("text,label\nword1,a\nword2,b\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="--classes and --exclude choose rows by their labels"):
+        score(ScoreConfig(model=base_folder, file=str(file), reading=Reading(columns=columns)))
 
 
 def test_a_tab_with_nothing_behind_it_is_named(base_folder: Path, tmp_path: Path) -> None:

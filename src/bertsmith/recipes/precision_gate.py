@@ -34,6 +34,7 @@ from bertsmith.network.model import Model
 from bertsmith.recipes.predict.evaluate import labelled_rows, task_answering
 from bertsmith.recipes.predict.reading import beside_labelled_rows, reading_of_texts
 from bertsmith.recipes.predict.recipe import open_rows
+from bertsmith.recipes.predict.rows import refuse_choice
 from bertsmith.recipes.predict.texts import Texts
 from bertsmith.tasks.answering import TaskAnswering, answering_of, measure
 from bertsmith.tasks.config import AnsweringConfig, Reading, TextLength
@@ -306,6 +307,7 @@ def read_gate(
 
 def _texts(file: Path, columns: Columns) -> list[Example]:
     """Return the first texts of a file, those of pairs one by one."""
+    refuse_choice(str(file), columns)
     texts: list[Example] = []
     for row in _within_characters(islice(Texts(str(file), columns), _READ), text_length):
         texts.append(replace(row, text_pair=None))

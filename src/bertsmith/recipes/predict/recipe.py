@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from bertsmith.core.errors import ConfigError, ExampleError
+from bertsmith.core.errors import ExampleError
 from bertsmith.core.log import say
 from bertsmith.core.output import flush, print_json, print_line
 from bertsmith.core.printable import counted, fitted
@@ -31,7 +31,13 @@ from bertsmith.network.config import ModelConfig
 from bertsmith.recipes.cluster import Cluster, Job, cluster_options, join_cluster, print_cluster
 from bertsmith.recipes.predict.config import Format, PredictConfig
 from bertsmith.recipes.predict.reading import reading_as_trained
-from bertsmith.recipes.predict.rows import InputRow, task_rows, text_rows, with_written_offsets
+from bertsmith.recipes.predict.rows import (
+    InputRow,
+    refuse_choice,
+    task_rows,
+    text_rows,
+    with_written_offsets,
+)
 from bertsmith.tasks.answering import (
     Presented,
     TaskAnswering,
@@ -136,12 +142,7 @@ def open_rows(
 
     Raises `ConfigError` for a choice of classes, other than among the folders of a folder.
     """
-    columns = reading.columns
-    if columns.exclude or (columns.classes and not Path(file).is_dir()):
-        raise ConfigError(
-            "--classes and --exclude choose rows by their labels, which are not read here",
-            remedy="leave them out",
-        )
+    refuse_choice(file, reading.columns)
     if not isinstance(answering, TaskAnswering):
         pairs = config.next_sentence and not continues(config)
         check = check_of(answering, reading)

@@ -21,7 +21,9 @@ from bertsmith.core.printable import counted
 from bertsmith.recipes.predict.texts import STANDARD_INPUT, standard_input, undecodable_input
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.task import Task
+from bertsmith.tasks.whole_texts import text_inputs
 from bertsmith.text.bad_rows import BadRows, Refuse
+from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import Example, as_written
 from bertsmith.text.examples.reading import Check, has_cells, has_labels, read_examples, table_kind
 from bertsmith.text.opening import TextFile, kind_of, refuse_pipe
@@ -94,7 +96,12 @@ def text_rows(
     Those for which `check` raises `ExampleError` are bad rows.
     """
     reading.bad_rows.skip_blank = True
-    path = Path(file)
+    path, columns = Path(file), reading.columns
+    if file != "-" and has_labels(path, columns):
+        bad = reading.bad_rows
+        for row in read_examples(path, columns, need_label=False, bad=bad, check=check):
+            yield InputRow(columns=text_inputs(row), example=row)
+        return
     if file == "-" or kind_of(path) not in TABLES:
         yield from _lines(file, reading, pairs=pairs, single=True, check=check)
         return
@@ -102,11 +109,20 @@ def text_rows(
         path, remedy="write its rows to a file, or give a text a line as standard input (-)"
     )
     refusals = Refusals(reading.bad_rows)
-    rows = read_examples(path, reading.columns, need_label=False, bad=refusals, check=check)
+    rows = read_examples(path, columns, need_label=False, bad=refusals, check=check)
     delimited = kind_of(path) in DELIMITED
     yield from join_records(
         table_records(path, reading), rows, refusals.refused, delimited=delimited
     )
+
+
+def refuse_choice(file: str, columns: Columns) -> None:
+    """Raise `ConfigError` for a choice of classes, other than among the folders of a folder."""
+    if columns.exclude or (columns.classes and not Path(file).is_dir()):
+        raise ConfigError(
+            "--classes and --exclude choose rows by their labels, which are not read here",
+            remedy="leave them out",
+        )
 
 
 def value_rows(

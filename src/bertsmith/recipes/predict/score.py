@@ -26,7 +26,7 @@ from bertsmith.hub.models import model_folder
 from bertsmith.network.model import Model
 from bertsmith.recipes.predict.config import ScoreConfig
 from bertsmith.recipes.predict.recipe import AnswerWriter, answer_rows, check_of, terminal_preview
-from bertsmith.recipes.predict.rows import text_rows
+from bertsmith.recipes.predict.rows import refuse_choice, text_rows
 from bertsmith.tasks.task import Brief, Record
 from bertsmith.text.examples.example import Example
 from bertsmith.text.growing import as_first_opened
@@ -163,6 +163,7 @@ def score(config: ScoreConfig) -> dict[str, Any]:
     reads from left to right. Raises `ConfigError`, `ExampleError` and `ModelFolderError`.
     """
     device = device_named(config.device)
+    refuse_choice(config.file, config.reading.columns)
     loaded, tokenizer = load_model(model_folder(config.model))
     answering = score_answering(loaded, tokenizer, config.scoring.masking, where=config.model)
     prepared = prepare_model(loaded.to(device), config.engine, automatic="fp32")
