@@ -708,6 +708,10 @@ def test_arguments_of_wrong_types_end_in_our_errors(tmp_path: Path) -> None:
         load(str(tmp_path / "nothing"))
     with pytest.raises(ConfigError, match="model holds a zero byte"):
         load("a\0b")
+    for nothing in ("", " "):
+        # the working folder was opened
+        with pytest.raises(ConfigError, match=r"^model is empty; name it; a variable of the shell"):
+            load(nothing)
     with pytest.raises(ConfigError, match="out holds a zero byte"):
         finetune("model", "train.csv", out="a\0b")
     with pytest.raises(ConfigError, match="train is"):

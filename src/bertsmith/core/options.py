@@ -286,11 +286,8 @@ def nested_values(
         texts = value if isinstance(value, list | tuple) else (value,)
         if any("\0" in str(text) for text in texts if isinstance(text, str | Path)):
             raise ConfigError(f"{spelled(option)} holds a zero byte", remedy="leave it out")
-        name_is_text = option.positional and option.hint is str and isinstance(value, str)
-        if name_is_text and not value.strip():
-            # as a path it would be the working folder
-            remedy = "name it; a variable of the shell may be unset"
-            raise ConfigError(f"{spelled(option)} is empty", remedy=remedy)
+        if option.positional and option.hint is str:
+            check_name(spelled(option), value)
         check_size(spelled(option), value)
         if any(isinstance(text, Real) and _is_nan(text) for text in texts):
             raise ConfigError(f"{spelled(option)} is not a number", remedy="give a number")
@@ -304,6 +301,13 @@ def nested_values(
             remedy = "give a list that does not hold itself"
             raise ConfigError(f"{spelled(option)} is nested too deep", remedy=remedy) from error
     return data
+
+
+def check_name(shown: str, value: object) -> None:
+    """Raise `ConfigError` for a blank name, which as a path would be the working folder."""
+    if isinstance(value, str) and not value.strip():
+        remedy = "name it; a variable of the shell may be unset"
+        raise ConfigError(f"{shown} is empty", remedy=remedy)
 
 
 def check_size(shown: str, value: object) -> None:

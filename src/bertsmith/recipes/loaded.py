@@ -44,7 +44,7 @@ from bertsmith.core.errors import ConfigError, ModelFolderError, UserError
 from bertsmith.core.files import canonical, json_problem
 from bertsmith.core.keywords import in_python, python_terms
 from bertsmith.core.log import reworded
-from bertsmith.core.options import check_size, configured
+from bertsmith.core.options import check_name, check_size, configured
 from bertsmith.core.printable import counted
 from bertsmith.engine.config import EngineConfig, FeatureConfig, FillingConfig, WritingConfig
 from bertsmith.engine.devices import device_named
@@ -102,8 +102,10 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
         for name, value in bound.arguments.items():
             for key, item in value.items() if name == "options" else [(name, value)]:
                 check_size(key, item)
-            if Path in get_args(hints.get(name)) and "\0" in _text_of(value):
-                raise ConfigError(f"{name} holds a zero byte", remedy="leave it out")
+            if Path in get_args(hints.get(name)):
+                check_name(name, value)
+                if "\0" in _text_of(value):
+                    raise ConfigError(f"{name} holds a zero byte", remedy="leave it out")
             if hints.get(name, Any) is not Any:
                 bound.arguments[name] = typed_value(value, hints[name], name, None)
         with python_terms(*_CONFIGS), usual_torch_state():
