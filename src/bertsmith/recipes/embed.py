@@ -333,10 +333,11 @@ def _embed_static(folder: Path, config: EmbedConfig, columns: Columns) -> None:
             "a static model reads texts of any length whole",
             remedy="leave --max-length and --truncation out",
         )
-    if config.ray is not None or config.engine.precision not in ("auto", "fp32"):
+    elsewhere = config.ray is not None or config.device not in ("auto", "cpu")
+    if elsewhere or config.engine.precision not in ("auto", "fp32"):
         raise ConfigError(
-            "a static model looks its vectors up, in fp32 and on this machine",
-            remedy="leave --ray and --precision out",
+            "a static model looks its vectors up, in fp32 and on the processor of this machine",
+            remedy="leave --ray, --precision and --device out",
         )
     table, tokenizer, settings = read_static(folder)
     static = StaticVectors(

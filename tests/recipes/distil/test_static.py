@@ -213,8 +213,11 @@ def test_embed_says_what_a_static_model_does_not_read(
         with pytest.raises(UserError, match="reads texts of any length whole"):
             embed(EmbedConfig(model=folder, file=str(texts), out=out, features=features))
     engine = EngineConfig(precision="int8")
-    with pytest.raises(UserError, match="leave --ray and --precision out"):
+    with pytest.raises(UserError, match="leave --ray, --precision and --device out"):
         embed(EmbedConfig(model=folder, file=str(texts), out=out, engine=engine))
+    for device in ("cuda", "gpu"):
+        with pytest.raises(UserError, match="leave --ray, --precision and --device out"):
+            embed(EmbedConfig(model=folder, file=str(texts), out=out, device=device))
     pairs = tmp_path / "pairs.csv"
     pairs.write_text("text,text_pair\nbada,digi\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"pairs\.csv:2: is a pair of texts"):
