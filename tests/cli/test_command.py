@@ -627,6 +627,21 @@ def test_an_empty_name_of_a_file_is_not_the_working_folder(verb: str) -> None:
     read_arguments(verb, COMMANDS[verb], ["model", "-", *out])
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["quantize model --calibrate texts --out out --threads", "serve model --workers",
+     "export model --to onnx --precision int8 --calibrate texts --out out --threads",
+     "predict model --threads"],
+)  # fmt: skip
+def test_more_threads_or_processes_than_machines_have_are_refused_at_once(line: str) -> None:
+    """An export ended in a traceback of onnxruntime's, or was killed, when all else was done."""
+    verb, *arguments = line.split()
+    for number in ("0", "1025", "1000000000000"):
+        with pytest.raises(ConfigError, match=rf" is {number}; it must be in \[1, 1024\]$"):
+            read_arguments(verb, COMMANDS[verb], [*arguments, number])
+    read_arguments(verb, COMMANDS[verb], [*arguments, "1024"])
+
+
 def test_an_empty_size_is_none_to_choose() -> None:
     """A small model was trained, which neither the text nor the budget had chosen."""
     for size in ("", " "):

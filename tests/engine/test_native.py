@@ -597,6 +597,6 @@ def test_a_setting_that_names_no_kernels_is_told(
 
 def test_more_threads_than_any_processor_has_are_refused() -> None:
     assert EngineConfig(threads=1024).threads == 1024
-    for count, message in ((0, "at least 1"), (1025, "at most 1024")):
-        with pytest.raises(ConfigError, match=message):
+    for count in (0, 1025):
+        with pytest.raises(ConfigError, match=rf"--threads is {count}; .* \[1, 1024\]"):
             EngineConfig(threads=count)

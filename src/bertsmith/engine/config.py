@@ -41,11 +41,7 @@ class EngineConfig(Config):
     """Make each answer independent of the other texts bit for bit; slower."""
 
     def __post_init__(self) -> None:
-        check_least(self, {"threads": 1})
-        if self.threads is not None and self.threads > MAX_THREADS:
-            raise ConfigError(
-                f"--threads is {self.threads}", remedy=f"it must be at most {MAX_THREADS}"
-            )
+        check_range(self, ["threads"], f"[1, {MAX_THREADS}]")
 
 
 FULL_PRECISION = EngineConfig(precision="fp32")

@@ -10,7 +10,7 @@ from typing import Literal
 
 from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least, check_range
 from bertsmith.core.errors import ConfigError, VocabularyError
-from bertsmith.engine.config import EngineConfig, FeatureConfig
+from bertsmith.engine.config import MAX_THREADS, EngineConfig, FeatureConfig
 from bertsmith.tasks.config import Reading, TextLength
 from bertsmith.text.config import (
     AUTO,
@@ -277,7 +277,7 @@ class QuantizeConfig(Config):
     """The reading of the labelled examples, and of the texts where it applies to them."""
 
     def __post_init__(self) -> None:
-        check_least(self, {"threads": 1})
+        check_range(self, ["threads"], f"[1, {MAX_THREADS}]")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from bertsmith.core.printable import counted, model_name
 from bertsmith.engine.config import EngineConfig
 
 _MAX_PORT = 65_535
+_MAX_WORKERS = 1024
 # a name, perhaps with a port, or an address of IPv6
 _HOST = re.compile(r"\*|[\w.-]+(:\d+)?|\[?[0-9a-f:.]+\]?(:\d+)?", re.ASCII | re.IGNORECASE)
 # as browsers write it, without the usual port
@@ -128,7 +129,7 @@ class ServeConfig(Config):
                     remedy="write each as browsers do: https://app.example, in small letters, "
                     "without path, with a port if it is not the usual one",
                 )
-        check_least(self, {"workers": 1})
+        check_range(self, ["workers"], f"[1, {_MAX_WORKERS}]")
         check_range(self, ["drain_delay"], "[0, 86400]")
         names = self.names
         twice = next((name for name in names if names.count(name) > 1), None)

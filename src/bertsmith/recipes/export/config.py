@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from bertsmith.core.config import INLINE, POSITIONAL, Config, check_least
+from bertsmith.core.config import INLINE, POSITIONAL, Config, check_range
 from bertsmith.core.errors import ConfigError
 from bertsmith.core.options import typed_options
+from bertsmith.engine.config import MAX_THREADS
 from bertsmith.tasks.config import Reading, TextLength
 
 Target = Literal["onnx", "openvino", "torch-export", "transformers.js"]
@@ -44,7 +45,7 @@ class ExportConfig(Config):
     """With int8: how the labelled examples are read, and the texts where it applies to them."""
 
     def __post_init__(self) -> None:
-        check_least(self, {"threads": 1})
+        check_range(self, ["threads"], f"[1, {MAX_THREADS}]")
         if self.precision == "fp32":
             if self.calibrate is not None or self.dev is not None:
                 raise ConfigError(
