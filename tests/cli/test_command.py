@@ -322,6 +322,8 @@ def test_a_template_is_printed_without_what_is_required(capsys: pytest.CaptureFi
         ("a.json", '{"hours": 3, "hours": 4}', "a.json: not JSON: the key 'hours' occurs twice; l"),
         ("a.json", '{"yeast": {"kind": "dry", "kind": "dry"}}', "a.json: not JSON: the key 'kind'"),
         ("a.yaml", "", "a.yaml: contains no options by name"),
+        ("a.yaml", "hours: 3\nyeast: dry\n", "a.yaml:2: yeast is a group; its options are: "
+            "yeast.kind, yeast.learning-rate"),
     ],
 )  # fmt: skip
 def test_mistakes_in_a_file_name_it_and_the_line(
@@ -353,6 +355,19 @@ def test_a_group_without_options_in_a_file_is_as_if_left_out(tmp_path: Path) -> 
     file = tmp_path / "bread.yaml"
     file.write_text("batch-size: 3\nyeast:\n#  kind: dry\n", encoding="utf-8")
     assert read(f"rye --out loaf --config {file}") == read("rye --out loaf --batch-size 3")
+
+
+def test_several_texts_in_a_file_are_a_list(tmp_path: Path) -> None:
+    """Those with commas between, as typed, were one: a word, a pattern, a name."""
+    file = tmp_path / "a.yaml"
+    for name, verb in (("choices", "predict"), ("allowed-hosts", "serve")):
+        file.write_text(f"{name}: tea,coffee\n", encoding="utf-8")
+        with pytest.raises(ConfigError, match=rf"{file}:1: {name} is 'tea,coffee'; write a list"):
+            read_arguments(verb, COMMANDS[verb], ["model", "--config", str(file)])
+    for written, expected in (("tea", "tea"), ("['tea,coffee']", "tea,coffee")):
+        file.write_text(f"choices: {written}\n", encoding="utf-8")
+        config = read_arguments("predict", COMMANDS["predict"], ["model", "--config", str(file)])
+        assert config.to_dict()["answering"]["filling"]["choices"] == [expected]
 
 
 def test_a_mistake_that_is_typed_is_not_blamed_on_the_file(tmp_path: Path) -> None:
@@ -427,6 +442,8 @@ NO_VALUE = "--out has no value; give one, after = if it begins with a dash"
         ("rye --out loaf --lr 3",
          "there is no option --lr; did you mean --yeast.learning-rate?"),
         ("rye --out loaf --kind dry", "there is no option --kind; did you mean --yeast.kind?"),
+        ("rye --out loaf --yeast dry",
+         "--yeast is a group; its options are: --yeast.kind, --yeast.learning-rate"),
         ("rye --out loaf --batch-size 0", "--batch-size is 0; it must be at least 1"),
         ("rye --out loaf --batch-size 8 --batch-size=9",
          "--batch-size is given twice; leave one of them out"),
@@ -483,6 +500,9 @@ def test_what_is_like_nothing_is_answered_by_a_list() -> None:
     assert said.startswith(
         "there is no option --xyzzy; the options are: --out, --from, --batch-size, "
     )
+    # not --header
+    with pytest.raises(ConfigError, match="there is no option --threads; the options are: --out"):
+        read_arguments("explain", COMMANDS["explain"], ["model", "--threads", "3"])
     with pytest.raises(ConfigError, match="unexpected argument 'plate'"):
         read("loaf saw plate", SLICE)
 
@@ -625,6 +645,11 @@ def test_an_empty_name_of_a_file_is_not_the_working_folder(verb: str) -> None:
         with pytest.raises(ConfigError, match="FILE is empty; name it; a variable of the shell"):
             read_arguments(verb, COMMANDS[verb], ["model", name, *out])
     read_arguments(verb, COMMANDS[verb], ["model", "-", *out])
+
+
+def test_an_empty_name_of_a_model_to_serve_is_not_the_working_folder() -> None:
+    with pytest.raises(ConfigError, match="MODELS is empty; name it; a variable of the shell"):
+        read_arguments("serve", COMMANDS["serve"], ["model", ""])
 
 
 @pytest.mark.parametrize(

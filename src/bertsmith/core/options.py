@@ -219,7 +219,11 @@ def unknown_option(name: str, known: Mapping[str, str]) -> ConfigError:
 
     `known` has what messages call the options, by their names.
     """
-    closest = similar(name.lstrip("-"), known)
+    plain = name.lstrip("-")
+    if inside := [shown for key, shown in known.items() if key.startswith(f"{plain}.")]:
+        remedy = f"its options are: {', '.join(inside)}"
+        return ConfigError(f"{name} is a group", remedy=remedy)
+    closest = similar(plain, known)
     remedy = f"the options are: {', '.join(known.values())}"
     if closest is not None:
         remedy = f"did you mean {known[closest]}?"
@@ -233,7 +237,7 @@ def similar(name: str, known: Collection[str]) -> str | None:
     last = [
         candidate for candidate in known if candidate.rpartition(".")[2] == plain.rpartition(".")[2]
     ]
-    close = difflib.get_close_matches(plain, sorted(known), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(plain, sorted(known), n=1, cutoff=0.65)
     return plain if plain in known else next(iter((*last, *close)), None)
 
 
@@ -286,8 +290,13 @@ def nested_values(
         texts = value if isinstance(value, list | tuple) else (value,)
         if any("\0" in str(text) for text in texts if isinstance(text, str | Path)):
             raise ConfigError(f"{spelled(option)} holds a zero byte", remedy="leave it out")
-        if option.positional and option.hint is str:
-            check_name(spelled(option), value)
+        if option.positional:
+            for text in texts:
+                check_name(spelled(option), text)
+        elif isinstance(value, str) and "," in value and _is_list_of_text(option.hint):
+            # typed, they would be several
+            remedy = "write a list, also of one text with a comma in it"
+            raise ConfigError(f"{spelled(option)} is {value!r}", remedy=remedy)
         check_size(spelled(option), value)
         if any(isinstance(text, Real) and _is_nan(text) for text in texts):
             raise ConfigError(f"{spelled(option)} is not a number", remedy="give a number")
@@ -301,6 +310,10 @@ def nested_values(
             remedy = "give a list that does not hold itself"
             raise ConfigError(f"{spelled(option)} is nested too deep", remedy=remedy) from error
     return data
+
+
+def _is_list_of_text(hint: Any) -> bool:  # noqa: ANN401
+    return typing.get_origin(hint) is tuple and str in typing.get_args(hint)
 
 
 def check_name(shown: str, value: object) -> None:
