@@ -131,6 +131,16 @@ def test_a_lock_that_says_nothing(tmp_path: Path, content: str) -> None:
     assert not (tmp_path / ".lock").exists()
 
 
+def test_those_who_share_a_folder_may_take_over_its_lock(tmp_path: Path) -> None:
+    """Like all other files of the run: a group that may write, by the umask, may write it too."""
+    umask = os.umask(0o002)
+    try:
+        with RunFolder(tmp_path).owned():
+            assert (tmp_path / ".lock").stat().st_mode & 0o777 == 0o664
+    finally:
+        os.umask(umask)
+
+
 def test_an_owner_shows_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without them, another machine takes the folder of a run that goes on."""
     shown, alive = set[int](), threading.Event()

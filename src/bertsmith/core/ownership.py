@@ -78,7 +78,7 @@ def owned(lock: Path, *, of: Path, error: type[UserError] = RunFolderError) -> I
     """
     # a user knows nothing of a lock that could not be made
     with writing(lock if os.path.lexists(lock) else of):
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o644)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o666)
     try:
         earlier_owner = _read(handle)
         has_locks = _try_lock(handle)
