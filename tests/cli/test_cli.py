@@ -132,6 +132,8 @@ def test_a_disk_that_refuses_is_no_bug(kind: str, capsys: pytest.CaptureFixture[
     said = capsys.readouterr().err
     assert said.startswith(f"bertsmith: run/model: {reason}; ")
     assert said.count("\n") == 1
+    # what was perhaps to be read cannot be written elsewhere
+    assert ("--out" in said) == (kind in ("ENOSPC", "EDQUOT", "EROFS"))
 
 
 def test_a_working_folder_that_was_deleted_is_named(

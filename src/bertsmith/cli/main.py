@@ -90,11 +90,7 @@ def _run_to_status(arguments: list[str], commands: Mapping[str, Command], *, pro
         if isinstance(error, FileNotFoundError) and not _has_working_folder():
             return _print_user_error(_no_working_folder())
         if isinstance(error, OSError) and refused_by_disk(error):
-            # whether it was to be read or written, nobody knows here
-            remedy = disk_error(error, None).remedy
-            return _print_user_error(
-                DiskError(str(error.strerror), where=error.filename, remedy=remedy)
-            )
+            return _print_user_error(disk_error(error, None))
         shortage = out_of_memory(error) or too_many_processes(error) or no_temporary_folder(error)
         if shortage is not None:
             return _print_user_error(shortage)

@@ -174,29 +174,42 @@ def unreadable(
 
 
 def refusal_of(error: OSError | DiskError, where: str | Path) -> OSError | None:
-    """Return the refusal of the disk or of its owner at `where`; None for a mistake of ours."""
+    """Return the refusal of the disk or of its owner; None for a mistake of ours.
+
+    A file that is missing is one, unless it was made for `where`: it should have been looked for.
+    """
     refusal = error.__cause__ if isinstance(error, DiskError) else error
-    if isinstance(refusal, OSError) and (refused_by_disk(refusal) or _deleted(refusal, where)):
+    if not isinstance(refusal, OSError):
+        return None
+    missing = refusal.errno == errno.ENOENT and refusal.filename is not None
+    if refused_by_disk(refusal) or (missing and not _is_elsewhere(refusal, where)):
         return refusal
     return None
 
 
-def _deleted(error: OSError, where: str | Path) -> bool:
-    """Return whether something in the folder of `where` was deleted while it was needed.
+def _is_elsewhere(error: OSError, where: str | Path) -> bool:
+    """Return whether an error names what is neither `where`, nor in it, above it or beside it.
 
-    A file that is missing anywhere else is a mistake of ours: it should have been looked for.
+    Beside it lies what is made for it, under names that hold its own.
     """
-    if error.errno != errno.ENOENT or error.filename is None:
+    if not isinstance(error.filename, str | bytes):
         return False
-    folder = Path(os.path.realpath(where)).parent
-    return Path(os.path.realpath(os.fsdecode(error.filename))).is_relative_to(folder)
+    place = Path(os.path.realpath(where))
+    named = Path(os.path.realpath(os.fsdecode(error.filename)))
+    if place.is_relative_to(named):
+        return False
+    inside = named.is_relative_to(place.parent)
+    return not inside or place.name not in named.relative_to(place.parent).parts[0]
 
 
 _TEMPORARY = re.compile(r"\..+\.(partial|staging)-\d+")
 
 
 def disk_error(error: OSError, where: str | Path | None, *, then: str = "") -> DiskError:
-    """Return the disk's refusal as an error; `then` says what to do once it is resolved."""
+    """Return the disk's refusal as an error; `then` says what to do once it is resolved.
+
+    Where it is about another file than `where`, nobody knows whether that was to be written.
+    """
     if error.errno == errno.ENOENT:
         problem, missing = "was deleted while it was in use", error.filename
         parts = () if missing is None else Path(os.fsdecode(missing)).parts
@@ -205,12 +218,18 @@ def disk_error(error: OSError, where: str | Path | None, *, then: str = "") -> D
             problem, missing = "was deleted while it was being written", None
         remedy = then or "give the same command again"
         return DiskError(problem, where=missing or where, remedy=remedy)
-    cure, only = _CURES.get(error.errno or 0, ""), _ONLY_CURES.get(error.errno or 0, "")
+    number, problem = error.errno or 0, str(error.strerror or error)
+    cure, only = _CURES.get(number, ""), _ONLY_CURES.get(number, "")
+    otherwise = _ELSEWHERE
+    if where is not None and not _is_elsewhere(error, where):
+        problem = f"cannot be written: {problem}"
+    else:
+        where = error.filename
+        otherwise = "" if number in _READING else otherwise
     if then:
         remedy = f"{cure or only or 'correct that'}, then {then}"
     else:
-        remedy = only or (f"{cure}, or {_ELSEWHERE}" if cure else _ELSEWHERE)
-    problem = f"cannot be written: {error.strerror or error}"
+        remedy = only or ", or ".join(filter(None, (cure, otherwise)))
     return DiskError(problem, where=where, remedy=remedy)
 
 

@@ -136,7 +136,7 @@ class RunFolder:
                 yield
             except (OSError, DiskError) as error:
                 self._discard_empty_run()
-                if (refusal := refusal_of(error, self.path / _LOCK)) is None:
+                if (refusal := refusal_of(error, self.path)) is None:
                     raise
                 where = getattr(error, "where", None) or self.path
                 raise disk_error(refusal, where, then=self._resume_hint()) from refusal
