@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core.errors import ExampleError
-from bertsmith.recipes.finetune.inputs import LabelledData, hash_of, overlap
+from bertsmith.recipes.finetune.inputs import FilesRead, LabelledData, hash_of, overlap
 from bertsmith.recipes.finetune.splitting import split
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.labels import check_labels, order_labels
 from bertsmith.tasks.rank import RANK
 from bertsmith.tasks.span import SPAN
+from bertsmith.text.bad_rows import BadRows
+from bertsmith.text.config import Columns
 from bertsmith.text.examples.formats.squad import Answer, Question
-from bertsmith.text.examples.reading import Example
+from bertsmith.text.examples.reading import Example, read_examples
 
 TASK = CLASSIFY
 
@@ -130,6 +132,38 @@ def test_a_file_of_a_class_may_have_a_name_that_is_not_utf_8(tmp_path: Path) -> 
         text.write_text("a good film", encoding="utf-8")
         hashes.append(hash_of(tmp_path / name))
     assert hashes[0] != hashes[1]
+
+
+@pytest.fixture
+def classes(tmp_path: Path) -> Path:
+    """A folder of two classes, of which one is a link to a folder elsewhere."""
+    for name in ("data/good", "elsewhere"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "1.txt").write_text(f"a film of {name}", encoding="utf-8")
+    (tmp_path / "data" / "bad").symlink_to(tmp_path / "elsewhere")
+    return tmp_path / "data"
+
+
+def test_what_is_not_read_of_a_folder_of_classes_does_not_change_it(classes: Path) -> None:
+    """A run could not be resumed: its bad rows are written there, and desktops hide files there."""
+    (classes / "good" / "2.txt").write_bytes(b"a gr\xe9at film")
+    before = hash_of(classes)
+    for _ in range(2):
+        files, bad = FilesRead.of(classes), BadRows("quarantine")
+        examples = read_examples(classes, Columns(encoding="utf-8"), need_label=True, bad=bad)
+        assert len(list(examples)) == 2
+        assert bad.files == [classes / "good" / "2.txt.bad.jsonl"]
+        files.check()
+        (classes / "good" / ".DS_Store").touch()
+        assert hash_of(classes) == before
+
+
+def test_texts_of_a_class_that_is_a_link_are_among_those_of_the_folder(classes: Path) -> None:
+    before, files = hash_of(classes), FilesRead.of(classes)
+    (classes / "bad" / "1.txt").write_text("another film", encoding="utf-8")
+    assert hash_of(classes) != before
+    with pytest.raises(ExampleError, match="changed while it was read"):
+        files.check()
 
 
 def test_the_hash_of_stories_counts_their_answers(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from bertsmith.tasks.rows import pick_classes, print_rows, task_for
 from bertsmith.tasks.task import ReadingLimits, Row, Task, check_windows
 from bertsmith.text.config import LabelSeparator
 from bertsmith.text.examples.example import Example, folded
+from bertsmith.text.examples.formats.class_files import data_files
 from bertsmith.text.examples.formats.mctest import answers_beside
 from bertsmith.text.headers import is_position
 from bertsmith.text.opening import refuse_pipe
@@ -155,9 +156,9 @@ class FilesRead:
 
 
 def _states_of(path: Path) -> dict[Path, FileState]:
-    """Return the states of a file, or of the files in a folder that are not hidden."""
+    """Return the states of a file, or of the files of examples in a folder."""
     states = {}
-    for file in path.rglob("[!.]*") if path.is_dir() else [path, *answers_beside(path)]:
+    for file in data_files(path) if path.is_dir() else [path, *answers_beside(path)]:
         # what is missing is for the reader to refuse
         with suppress(OSError):
             states[file] = FileState.of(file)
@@ -165,19 +166,19 @@ def _states_of(path: Path) -> dict[Path, FileState]:
 
 
 def hash_of(path: Path) -> str:
-    """Return the SHA-256 of a file, or of the names and hashes of a folder's files.
+    """Return the SHA-256 of a file, or of the names and hashes of a folder's files of examples.
 
     That of a file of stories counts the file of their answers.
     """
-    if not path.is_dir():
-        try:
-            hashes = [file_hash(path), *map(file_hash, answers_beside(path))]
-        except OSError as error:
-            raise unreadable(ExampleError, error, path) from error
-        return hashes[0] if len(hashes) == 1 else text_hash("\n".join(hashes))
-    files = sorted(file for file in path.rglob("*") if file.is_file())
-    listed = "".join(f"{file_hash(file)}  {file.relative_to(path)}\n" for file in files)
-    return text_hash(listed)
+    try:
+        if path.is_dir():
+            files = data_files(path)
+            listed = "".join(f"{file_hash(file)}  {file.relative_to(path)}\n" for file in files)
+            return text_hash(listed)
+        hashes = [file_hash(path), *map(file_hash, answers_beside(path))]
+    except OSError as error:
+        raise unreadable(ExampleError, error, error.filename or path) from error
+    return hashes[0] if len(hashes) == 1 else text_hash("\n".join(hashes))
 
 
 def labelled_files(train: Path, dev: Path | None) -> dict[str, Any]:

@@ -296,6 +296,12 @@ def _without_shared_ends(files: Sequence[str]) -> list[str]:
     return names if len(set(names)) == len(names) else list(files)
 
 
+def data_files(folder: Path) -> list[Path]:
+    """Return the files of a folder that are read as classes, or may be. Raises `ExampleError`."""
+    inside = [_visible(path) if path.is_dir() else [path] for path in _visible(folder)]
+    return sorted(path for paths in inside for path in paths if path.is_file())
+
+
 def _visible(folder: Path) -> list[Path]:
     """Return the entries of a folder. Raises `ExampleError` for one that cannot be listed."""
     try:
