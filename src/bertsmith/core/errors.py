@@ -205,10 +205,12 @@ def too_many_processes(error: BaseException) -> TooManyProcesses | None:
 def no_temporary_folder(error: BaseException) -> DiskError | None:
     """Return the error for an exception of `tempfile`, which can write nowhere; else None.
 
-    Torch asks it for a folder when its compiler is imported.
+    Torch asks it for a folder when its compiler is imported; matplotlib, which has an error of its
+    own for that, where the home folder cannot be written.
     """
-    text = str(error)
-    if not isinstance(error, FileNotFoundError) or _NO_TEMPORARY_FOLDER not in text:
+    refusal = error.__cause__ if isinstance(error.__cause__, OSError) else error
+    text = str(refusal)
+    if not isinstance(refusal, FileNotFoundError) or _NO_TEMPORARY_FOLDER not in text:
         return None
     tried = text.rpartition("[")[2].rstrip("]")
     return DiskError(
