@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,15 @@ def test_vectors_are_no_folder(
     assert list(tmp_path.rglob("*")) == [out]
     assert main(["embed", *arguments[:-1], str(out / "vectors.npy")]) == 0
     assert (out / "vectors.npy").is_file()
+
+
+def test_vectors_replace_no_pipe(
+    places: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its reader would wait for ever; and of a link to /dev/null, that would be replaced."""
+    os.mkfifo(tmp_path / "pipe")
+    out = tmp_path / "vectors.jsonl"
+    out.symlink_to("pipe")
+    assert main(["embed", str(places["MODEL"]), str(places["TEXT"]), "--out", str(out)]) == 2
+    assert "vectors.jsonl is a pipe or device; name another file" in capsys.readouterr().err
+    assert (tmp_path / "pipe").is_fifo()

@@ -300,15 +300,16 @@ def canonical(path: str | Path) -> Path:
 
 
 def check_outputs(out: Path, outputs: Iterable[Path], read: str | Path) -> None:
-    """Raise `ConfigError` if one of the `outputs` of `out` is a folder, or a file that is read.
+    """Raise `ConfigError` if one of the `outputs` of `out` is no file, or a file that is read.
 
-    The folder would be noticed only when everything is computed, and the file would be replaced.
-    ``-``, standard input, is no file.
+    A folder would be noticed only when everything is computed. A pipe or a device would be replaced
+    by a file, and so would what is read. ``-``, standard input, is no file.
     """
     for path in outputs:
-        if path.is_dir():
+        if path.exists() and not path.is_file():
+            kind = "folder" if path.is_dir() else "pipe or device"
             raise ConfigError(
-                f"--out is {str(out)!r}, and {path.name} is a folder", remedy="name another file"
+                f"--out is {str(out)!r}, and {path.name} is a {kind}", remedy="name another file"
             )
         if str(read) != "-" and canonical(path) == canonical(read):
             raise ConfigError(
