@@ -6,7 +6,11 @@ import io
 import json
 import os
 import re
+import sys
+from itertools import cycle
 from pathlib import Path
+from select import select
+from subprocess import DEVNULL, PIPE
 from typing import Any
 
 import pytest
@@ -30,6 +34,7 @@ from bertsmith.tasks.tag import TAG
 from bertsmith.text.config import Columns
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model, save_model, start_from
+from forking import Forked
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +74,26 @@ def test_lines_of_standard_input_are_classified_in_order(
         assert sum(shares.values()) == pytest.approx(1, abs=1e-4)
         assert result["label"] == max(shares, key=shares.__getitem__)
         assert result["probability"] == max(shares.values())
+
+
+def test_lines_are_answered_before_more_of_them_are_waited_for(classifier: Path) -> None:
+    """With `tail -f messages.log |` before the command, nothing was written for 2,048 lines."""
+    command = [sys.executable, "-m", "bertsmith", "predict", str(classifier), "--format", "jsonl"]
+    with Forked[bytes](command, bufsize=0, stdin=PIPE, stdout=PIPE, stderr=DEVNULL) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for lines, texts in (
+            (b"word1\n", ["word1"]),
+            (b"word2\nwor", ["word2"]),
+            (b"d3\n\n", ["word3", ""]),
+        ):
+            process.stdin.write(lines)
+            for text in texts:
+                assert select([process.stdout], [], [], 60)[0], "nothing was answered"
+                assert json.loads(process.stdout.readline())["text"] == text
+        process.stdin.close()
+        assert process.stdout.read() == b""
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -763,8 +788,11 @@ def test_sampled_continuations_do_not_depend_on_how_many_rows_are_answered_toget
     predictor = Predictor(model=model, answering=answering)
     texts = ["word1", "", *["word1"] * 4]
     few, all_together = (
-        [record for _, record in answer_rows(predictor, answering, value_rows(texts, None), rows=n)]
-        for n in (2, 6)
+        [
+            record
+            for _, record in answer_rows(predictor, answering, value_rows(texts, None), waits=w)
+        ]
+        for w in (cycle((False, True)).__next__, None)
     )
     assert few == all_together
     # every row draws numbers of its own

@@ -9,8 +9,11 @@ import stat
 import sys
 from pathlib import Path
 from typing import cast
+from weakref import WeakKeyDictionary
 
 _WAIT_MILLISECONDS = 500
+# what was read ahead stays with its reader
+_readers: WeakKeyDictionary[io.BufferedIOBase, io.BufferedReader] = WeakKeyDictionary()
 
 
 def open_file_or_pipe(path: Path) -> io.BufferedReader:
@@ -22,7 +25,7 @@ def open_file_or_pipe(path: Path) -> io.BufferedReader:
 
 
 def standard_input_bytes() -> io.BufferedIOBase:
-    """Return a reader of standard input, of which nothing has been read yet.
+    """Return the reader of standard input.
 
     Where that is a pipe, a terminal or a socket, it is waited for; it stays open afterwards.
     """
@@ -35,7 +38,22 @@ def standard_input_bytes() -> io.BufferedIOBase:
     can_block = stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or stat.S_ISCHR(kind)
     if not can_block or not hasattr(select, "poll"):
         return stream
-    return io.BufferedReader(_Pipe(io.FileIO(handle, closefd=False)))
+    if stream not in _readers:
+        _readers[stream] = io.BufferedReader(_Pipe(io.FileIO(handle, closefd=False)))
+    return _readers[stream]
+
+
+def standard_input_waits() -> bool:
+    """Return whether no line is there to be read now, as before one is typed or logged."""
+    reader = standard_input_bytes()
+    if not isinstance(reader, io.BufferedReader) or not isinstance(reader.raw, _Pipe):
+        return sys.stdin.isatty()
+    reader.raw.waits = False
+    try:
+        # there may be a part of a line, and more of it in the pipe
+        return b"\n" not in reader.peek(1) and not reader.raw.ready(0)
+    finally:
+        reader.raw.waits = True
 
 
 class _Pipe(io.RawIOBase):
@@ -46,12 +64,17 @@ class _Pipe(io.RawIOBase):
     """
 
     mode = "rb"
+    waits = True
 
     def __init__(self, file: io.FileIO) -> None:
         self.name = file.name
         self._file = file
-        self._ready = select.poll()
-        self._ready.register(file, select.POLLIN)
+        self._poll = select.poll()
+        self._poll.register(file, select.POLLIN)
+
+    def ready(self, milliseconds: int) -> bool:
+        """Return whether there is something to be read, or the end, after waiting so long."""
+        return bool(self._poll.poll(milliseconds))
 
     def readable(self) -> bool:
         return True
@@ -60,8 +83,9 @@ class _Pipe(io.RawIOBase):
         return self._file.fileno()
 
     def readinto(self, buffer: bytearray | memoryview, /) -> int | None:  # type: ignore[override]
-        while not self._ready.poll(_WAIT_MILLISECONDS):
-            pass
+        while not self.ready(_WAIT_MILLISECONDS if self.waits else 0):
+            if not self.waits:
+                return None
         return self._file.readinto(buffer)
 
     def close(self) -> None:

@@ -162,14 +162,22 @@ def split_by_request(requests: Sequence[Request[Any]], units: Outputs) -> list[O
     return results
 
 
-def windows(rows: Iterable[E], max_rows: int, characters: Callable[[E], int]) -> Iterator[list[E]]:
-    """Yield lists of at most `max_rows` rows, fewer when their texts are very long."""
+def windows(
+    rows: Iterable[E],
+    max_rows: int,
+    characters: Callable[[E], int],
+    waits: Callable[[], bool] | None = None,
+) -> Iterator[list[E]]:
+    """Yield lists of at most `max_rows` rows, fewer when their texts are very long.
+
+    They end where the next row would be waited for, if `waits` says so.
+    """
     window: list[E] = []
     length = 0
     for row in rows:
         window.append(row)
         length += characters(row)
-        if len(window) >= max_rows or length >= _CHARACTERS:
+        if len(window) >= max_rows or length >= _CHARACTERS or (waits and waits()):
             yield window
             window, length = [], 0
     if window:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from typing import Any, cast
 from bertsmith.core.errors import ExampleError
 from bertsmith.core.log import say
 from bertsmith.core.output import flush, print_json, print_line
+from bertsmith.core.pipes import standard_input_waits
 from bertsmith.core.printable import counted, fitted
 from bertsmith.engine.devices import device_named
 from bertsmith.engine.predictor import ROWS, Answering, Predictor, windows
@@ -89,8 +89,8 @@ def _predict(config: PredictConfig, cluster: Cluster | None) -> None:
         config = replace(config, **cluster_options(config.engine))
     predictor, answering, prepared = open_predictor(config)
     reading, rows_in = open_rows(prepared.model.config, answering, file, config.reading)
-    # typed texts are answered at once
-    rows = 1 if file == "-" and sys.stdin.isatty() else ROWS
+    # what was typed, or logged by another program, is answered before more of it is waited for
+    waits = standard_input_waits if file == "-" else None
     map_windows: WindowMapper | None = None
     if cluster is not None:
         threads = config.engine.threads or 1
@@ -103,7 +103,7 @@ def _predict(config: PredictConfig, cluster: Cluster | None) -> None:
     writer = AnswerWriter(config.format, keys=answering.keys, labels=_labels_of(answering))
     blank_count = bad_count = 0
     for row, record in answer_rows(
-        predictor, answering, rows_in, rows=rows, map_windows=map_windows
+        predictor, answering, rows_in, waits=waits, map_windows=map_windows
     ):
         if record is None:
             bad_count += row.bad
@@ -112,7 +112,7 @@ def _predict(config: PredictConfig, cluster: Cluster | None) -> None:
         else:
             lines = partial(answering.lines, row.example, record, terminal_preview)
             writer.add(row.columns, record, lines)
-        if rows == 1:
+        if waits:
             flush()
     writer.end()
     if blank_count:
@@ -215,13 +215,14 @@ def answer_rows(
     answering: Presented[Any],
     inputs: Iterable[InputRow[Any]],
     *,
-    rows: int = ROWS,
+    waits: Callable[[], bool] | None = None,
     map_windows: WindowMapper | None = None,
 ) -> Iterator[tuple[InputRow[Any], Record | None]]:
     """Yield rows with the records of their answers, None for blank ones, in constant memory.
 
-    Windows are answered here, or by `map_windows` where that is given. The number of texts that
-    were longer than what is read of them is printed at the end.
+    Windows are answered here, or by `map_windows` where that is given; they end where more rows
+    would be waited for, if `waits` says so. The number of texts that were longer than what is read
+    of them is printed at the end.
     """
     count = long = unread = 0
     first = ""
@@ -232,7 +233,7 @@ def answer_rows(
 
     def numbered() -> Iterator[Window]:
         nonlocal count
-        for window in windows(inputs, rows, length):
+        for window in windows(inputs, ROWS, length, waits):
             waiting.append(window)
             rows_asked = [row.example for row in window if row.example is not None]
             yield Window(first=count, rows=rows_asked)
