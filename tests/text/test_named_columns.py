@@ -116,7 +116,7 @@ FIRST = Columns(layout="label-first")
         ("class", "a.label", "a x\n", Columns(label="0"), "to lines that begin with their label"),
         ("class", "a.xml", "<pair/>", Columns(text="t"), "text-column does not apply to pairs in"),
         ("class", "a.jsonl", '{"text": "x", "label": "y"}', Columns(header="no"), "--header no do"),
-        ("class", "a.csv", "text,label,x\na,b,c\n", Columns(group="x"), "their rows with --dev"),
+        ("class", "a.label", "a x\n", Columns(group="x"), "group-column does not apply to lines"),
         ("lines", "a.txt", "x\n", Columns(text="t"), "--text-column does not apply to lines of te"),
         ("class", "a.txt", "__label__a x\n", FIRST, "--layout does not apply to fastText's lines"),
         ("class", "a.xml", "<pair/>", FIRST, "--layout does not apply to pairs in XML; omit it"),

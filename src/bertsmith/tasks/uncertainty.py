@@ -95,7 +95,7 @@ def clusters_note(clusters: Clusters) -> str:
     if count == rows:
         return ""
     return (
-        "intervals draw rows of one context, document or text together: "
+        "intervals draw rows of one context, document, text or group together: "
         f"{counted(count, 'group')} of {rows:,} rows"
     )
 

@@ -70,13 +70,16 @@ _FEWEST_SHARED = 30
 
 
 def shared_text(rows: Sequence[Example]) -> list[Hashable]:
-    """Return the text that each pair shares with most others, as candidates share a question.
+    """Return the stated group of each row, or the text that each pair shares with most others.
 
-    That is the side with fewer distinct texts, of those with at least 30: fewer are a constant
-    question or a handful of classes. Pairs are not linked by either side, as chains of them
-    could join most to one cluster. Texts and pairs without such a side keep their identities.
+    That is the side with fewer distinct texts, as candidates share a question, of those with at
+    least 30: fewer are a constant question or a handful of classes. Pairs are not linked by either
+    side, as chains of them could join most to one cluster. Texts and pairs without such a side, and
+    rows without a group among others, keep their identities.
     """
     identities = [same_texts(row) for row in rows]
+    if any(row.group is not None for row in rows):
+        return [row.group or own for row, own in zip(rows, identities, strict=True)]
     if any(row.text_pair is None for row in rows):
         return identities
     sides = [[folded(row.text) for row in rows], [folded(row.text_pair or "") for row in rows]]

@@ -88,8 +88,9 @@ class Columns(TextColumns):
     id: str | None = field(default=None, metadata=named("id-column"))
     """Column with a unique name for each row."""
     group: str | None = field(default=None, metadata=named("group-column"))
-    """Column that identifies the query of a pair to be ranked (by default its text), or the
-    sentence of a tagged word."""
+    """Column of what rows have in common, such as a patient or an author, whose rows are held out,
+    and drawn for intervals, together; of a pair to be ranked the query (by default its text), of a
+    tagged word the sentence."""
     layout: Literal["table", "label-first"] = "table"
     """label-first: each line is a label, a space and a text, as in TREC and any .label file."""
     label_until: str | None = None

@@ -7,14 +7,18 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from bertsmith.recipes.finetune.inputs import LabelledData, contradictions, overlap
+from bertsmith.core.errors import ExampleError
+from bertsmith.recipes.finetune.inputs import LabelledData, contradictions, overlap, shared_groups
 from bertsmith.recipes.finetune.splitting import split
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.span import SPAN
 from bertsmith.tasks.tag import TAG
+from bertsmith.tasks.task import clusters_of
+from bertsmith.text.config import Columns
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.formats.squad import Answer, Question
 from bertsmith.text.examples.tagged import Tagged
@@ -62,6 +66,45 @@ def test_documents_are_held_out_whole_where_most_others_are_copies(tmp_path: Pat
     names = [{row.text.split()[0] for row in part} for part in (kept, held_out)]
     assert not names[0] & names[1]
     assert len(held_out) > 30
+
+
+VISITS = ["patient,text,label", *(f"{n // 4},visit {n},{'ab'[n % 3 > 0]}" for n in range(160))]
+
+
+def visits(path: Path, group: str | None = "patient") -> list[Example]:
+    path.write_text(
+        "\n".join([*VISITS, ",nobody's first,a", ",nobody's second,b"]), encoding="utf-8"
+    )
+    return list(CLASSIFY.reader.labelled(path, Reading(columns=Columns(group=group))))
+
+
+def test_rows_of_a_stated_group_are_held_out_and_drawn_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A patient's visits on both sides are recognised by what recurs in them: a score too good."""
+    rows = visits(tmp_path / "visits.csv")
+    kept, held_out = split(CLASSIFY, rows, 0.1, seed=1)
+    patients = [{row.group for row in part} - {None} for part in (kept, held_out)]
+    assert patients[1]
+    assert not patients[0] & patients[1]
+    assert len(kept) + len(held_out) == 162
+    assert 12 <= len(held_out) <= 20
+    assert "held out whole" in " ".join(capsys.readouterr().err.split())
+    # rows without a patient are none of one
+    assert clusters_of(CLASSIFY, rows, np.zeros((len(rows), 1))).count == 42
+    # measured with other rows than those of train, patients of both are counted
+    data = LabelledData(
+        task=CLASSIFY, labels=("a", "b"), train=rows[:6], dev=rows[6:], dev_is_cut=False
+    )
+    assert (overlap(data), shared_groups(data)) == (0, 2)
+    data = replace(data, train=visits(tmp_path / "plain.csv", None)[:6])
+    assert shared_groups(data) == 0
+
+
+def test_stated_groups_too_large_for_the_share_are_never_cut(tmp_path: Path) -> None:
+    rows = [replace(row, group=row.label) for row in visits(tmp_path / "visits.csv")]
+    with pytest.raises(ExampleError, match=r"visits\.csv: .*2 groups.*--dev"):
+        split(CLASSIFY, rows, 0.1, seed=1)
 
 
 def test_two_documents_are_cut_by_sentences_with_a_warning(

@@ -126,9 +126,17 @@ def overlap(data: LabelledData[Any]) -> int:
 
 def _text_of(task: Task[R], row: R) -> Hashable:
     """Return what copies of a row's text share: queries may be numbered anew in each file."""
-    if isinstance(row, Example) and row.group is not None:
+    if isinstance(row, Example) and task.name == "rank":
         return folded(row.text)
     return task.identity(row)
+
+
+def shared_groups(data: LabelledData[Any]) -> int:
+    """Return the number of dev rows of a stated group that is also in train."""
+    if not isinstance(data.train[0], Example) or data.task.name == "rank":
+        return 0
+    in_train = {row.group for row in data.train} - {None}
+    return sum(row.group in in_train for row in data.dev)
 
 
 @dataclass(frozen=True)

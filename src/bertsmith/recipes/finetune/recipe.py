@@ -50,6 +50,7 @@ from bertsmith.recipes.finetune.inputs import (
     overlap,
     read_inputs,
     reading_hash,
+    shared_groups,
 )
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome, print_outcome
 from bertsmith.recipes.finetune.report import write_card, write_report
@@ -329,7 +330,7 @@ def _label_warnings(data: LabelledData[Any]) -> list[str]:
 
 
 def _copy_warnings(data: LabelledData[Any]) -> list[str]:
-    """Return warnings of texts with several labels, and of those in both parts."""
+    """Return warnings of texts with several labels, and of texts and groups in both parts."""
     lines = []
     if several := contradictions(data):
         have = f"{counted(several, 'text')} of train {'has' if several == 1 else 'have'}"
@@ -337,6 +338,9 @@ def _copy_warnings(data: LabelledData[Any]) -> list[str]:
     if shared := overlap(data):
         have = f"{shared:,} of the dev {data.task.unit} {'has' if shared == 1 else 'have'}"
         lines.append(f"{have} a text that is also in train (ignoring case)")
+    if shared := shared_groups(data):
+        have = f"{shared:,} of the dev {data.task.unit} {'is' if shared == 1 else 'are'}"
+        lines.append(f"{have} of a group that is also in train")
     return lines
 
 

@@ -18,6 +18,7 @@ from bertsmith.core.log import say
 from bertsmith.core.printable import counted
 from bertsmith.core.streams import Purpose, permutation, stream
 from bertsmith.tasks.task import Row, Task
+from bertsmith.text.examples.example import Example
 
 R = TypeVar("R", bound=Row)
 # a part that groups leave further off the share is cut row by row
@@ -30,7 +31,8 @@ def split(task: Task[R], rows: Sequence[R], share: float, seed: int) -> tuple[li
     Rows of one identity stay on one side, and no stratum is held out completely. If every such
     group is larger than the share, the smallest one is held out. Where a task knows `clusters`,
     these stay on one side too, unless that leaves less than half the share or more than twice as
-    much. Says what was done with clusters. Raises `ExampleError` for too few rows.
+    much. Says what was done with clusters. Raises `ExampleError` for too few rows, and for groups
+    that were stated and cannot be held out whole.
     """
     identities = [task.identity(row) for row in rows]
     clusters = identities if task.clusters is None else list(task.clusters(rows))
@@ -78,13 +80,22 @@ def _held_out_clusters(
     held_out = {index for index in drawn if identities[index] not in in_train}
     wanted = _wanted(rows, share)
     if not wanted <= _MOST_OFF * len(held_out) <= _MOST_OFF**2 * wanted:
+        if any(isinstance(row, Example) and row.group is not None for row in rows):
+            raise ExampleError(
+                f"none of {counted(len(set(clusters)), 'group')} of --group-column can be held out "
+                f"whole for a share of {share:g}",
+                where=rows[0].source,
+                remedy="give rows of other groups with --dev, or another --dev-share",
+            )
         say(
             f"warning: the {task.unit} are of groups (of one document or text) too large, or too "
             "much alike, to be held out whole: dev has some of groups that are also in train"
         )
         return set()
     groups = len({clusters[index] for index in held_out})
-    note = f"dev is cut by document or shared text: {counted(groups, 'group')} held out whole"
+    note = (
+        f"dev is cut by document, shared text or group: {counted(groups, 'group')} held out whole"
+    )
     if copies := len(drawn) - len(held_out):
         note += f", but for {copies:,} {task.unit} with copies in train, which joined them there"
     say(note)

@@ -74,15 +74,15 @@ def _columns_of(
 def _group_of(
     trained: Preprocessing, reading: Reading, path: Path, *, labelled: bool
 ) -> dict[str, str | tuple[str, ...]]:
-    """Return the column of queries or sentences that was named in training, if none is given.
+    """Return the column of groups or sentences that was named in training, if none is given.
 
-    Without labels a query has no use, and a file may lack it.
+    Without labels a group of texts has no use, and a file may lack it.
     """
-    given, group, queries = reading.columns, trained.group_column, trained.pairs is not None
-    if group is None or given.group is not None or (queries and not labelled):
+    given, group, texts = reading.columns, trained.group_column, trained.pairs is not None
+    if group is None or given.group is not None or (texts and not labelled):
         return {}
     # words in other tables than CSV and TSV are in lists, one for each sentence
-    if path.is_dir() or kind_of(path) not in (TABLES if queries else DELIMITED):
+    if path.is_dir() or kind_of(path) not in (TABLES if texts else DELIMITED):
         return {}
     if not _has_column(path, given, group):
         say(f"{path.name} has no column {group!r}, by which rows were grouped in training")
@@ -137,17 +137,19 @@ def reading_of_texts(reading: Reading, texts: Path, labelled: Path) -> Reading:
     if not texts.is_dir() and kind_of(texts) in TABLES:
         if kind_of(texts) in DELIMITED:
             columns = replace(columns, header=given.header)
-        named = [name for name in (given.text, given.text_pair, given.group) if name is not None]
+        named = [name for name in (given.text, given.text_pair) if name is not None]
         missing = [name for name in named if not _has_column(texts, given, name)]
         if missing:
             say(f"{texts.name} has no column {missing[0]!r}: the usual names are looked for")
         else:
-            columns = replace(
-                columns, text=given.text, text_pair=given.text_pair, group=given.group
-            )
+            columns = replace(columns, text=given.text, text_pair=given.text_pair)
         # only some files have names for their rows
         if given.id is not None and _has_column(texts, given, given.id):
             columns = replace(columns, id=given.id)
+        if given.group is not None and _has_column(texts, given, given.group):
+            columns = replace(columns, group=given.group)
+        elif given.group is not None:
+            say(f"{texts.name} has no column {given.group!r}, by which labelled rows are grouped")
     tags = reading.tags
     if not is_laid_out(texts, tags, kind_of(labelled), given.encoding):
         tags = USUAL_TAGS

@@ -27,9 +27,9 @@ class Example:
     `source` and `line` (from 1; in Parquet, the row) locate it. Texts are never empty, unless blank
     rows are kept, and their white space is single spaces. `label` is a class, or a number as
     written; `labels` are the classes of a multi-label example, perhaps none; `number` is finite.
-    Pairs to be ranked have their relevance as `number`, and pairs of the same query the same
-    `group`. `written` is the text of a row to answer for as it was in the input, None where that is
-    `text`.
+    Pairs to be ranked have their relevance as `number`. Pairs of the same query, or rows with
+    another thing in common, have the same `group`. `written` is the text of a row to answer for as
+    it was in the input, None where that is `text`.
     """
 
     text: str

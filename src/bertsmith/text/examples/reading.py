@@ -72,14 +72,6 @@ def read_examples(
     if columns.labels and kind != "classes":
         remedy = "name one label's column, or the task with several labels"
         raise ConfigError("columns of 0 and 1 are for examples with several labels", remedy=remedy)
-    if columns.group is not None and kind != "rank":
-        # who names groups here may expect a split by them
-        split = "; to measure on other groups than in training, give their rows with --dev"
-        raise ConfigError(
-            "--group-column is for pairs to be ranked and tables of words",
-            where=path,
-            remedy="omit it" + (split if need_label else ""),
-        )
     if path.is_dir():
         columns.check_read(path, "a folder of classes")
         return class_folder(path, columns, kind, check, bad)
@@ -218,7 +210,7 @@ class _ExampleBuilder:
         with located(self.file, line):
             label, number, labels = self._label(cell.get("label"), cells[len(self.roles) :])
             name = class_of(cell["id"]) if "id" in cell else None
-            group = class_of(cell.get("group")) or text if self.needs.kind == "rank" else None
+            group = class_of(cell.get("group")) or (text if self.needs.kind == "rank" else None)
         if self.needs.need_label and (label, number, labels) == (None, None, None):
             # pandas writes nan for none
             written = str(cell.get("label") or "").strip()
@@ -270,9 +262,6 @@ class _ExampleBuilder:
         self.ids.add(name)
 
 
-_ROLES = {"text_pair": "second text", "group": "query's name"}
-
-
 def describe_examples(path: Path, columns: Columns, kind: Kind, *, need_label: bool) -> str:
     """Return a short description of how a file or folder of examples is read.
 
@@ -296,7 +285,8 @@ def describe_examples(path: Path, columns: Columns, kind: Kind, *, need_label: b
     if head is None:
         raise ExampleError("holds no examples", where=path, remedy="give a file with rows in it")
     places = locate_columns(head, columns, table.file, need_label=need_label, grouped=grouped)
-    roles = {_ROLES.get(role, role): index for role, index in places.roles().items()}
+    names = {"text_pair": "second text"} | ({"group": "query's name"} if grouped else {})
+    roles = {names.get(role, role): index for role, index in places.roles().items()}
     roles |= dict(zip(map(repr, places.label_names), places.labels, strict=True))
     return described_columns(extension, head.names, places.header, roles, head.sample)
 
