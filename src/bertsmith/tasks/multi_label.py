@@ -231,7 +231,9 @@ def _prediction(record: Record) -> str:
 
 
 def _describe(rows: Sequence[Example], labels: Labels) -> str:
-    return count_labels((label for row in rows for label in labels_of(row)), labels)
+    counts = count_labels((label for row in rows for label in labels_of(row)), labels)
+    none = sum(not labels_of(row) for row in rows)
+    return counts + (f"; {none:,} without any" if none else "")
 
 
 MULTI_LABEL = Task(

@@ -352,7 +352,10 @@ class Table:
         above = "; or remove what is above its header, such as a title" if titled else ""
         if self._kind == ".csv":
             return f'put texts that contain commas or line ends in quotes: "..."{above}'
-        return f"replace tabs and line ends inside the text with spaces{above}"
+        return (
+            "replace tabs and line ends inside the text with spaces, or, if cells with them are in "
+            f"quotes, name the file .csv{above}"
+        )
 
     def _tabs(self) -> Iterator[tuple[int, list[str] | UserError, str]]:
         for line, text, error in self._lines():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -249,6 +250,11 @@ def test_labels_that_say_less_than_they_seem_are_named(
     flags = [f"{text},{n % 2},{n % 3 % 2},0" for n, text in enumerate(texts)]
     found = told("text,rude,loud,odd", flags, Columns(labels=("rude", "loud", "odd")))
     assert "no example has the label 'odd', which the model will lack" in found
+    # of several labels one is left out, and the text stays
+    codes = ("a|b", "N/A", "")
+    coded = told("text,labels", [f"{text},{codes[n % 3]}" for n, text in enumerate(texts)])
+    assert "'N/A' may stand for none: remove its rows; with --exclude=N/A they would be " in coded
+    assert re.search(r"train: 5\d examples \(N/A \d\d, a \d\d, b \d\d; 1\d without any\)", coded)
 
 
 def test_columns_of_words_and_tags_the_wrong_way_round_are_refused(

@@ -321,7 +321,10 @@ def _label_warnings(data: LabelledData[Any]) -> list[str]:
     if task.labels.picked and (placeholders := placeholder_labels(data.labels)):
         option = quote(f"--exclude={placeholders[0]}")
         what = f"the label {placeholders[0]!r} may stand for none"
-        lines.append(f"{what}: {option} leaves its examples out")
+        remedy = f"{option} leaves its examples out"
+        if task.head == "classes":
+            remedy = f"remove its rows; with {option} they would be examples without any label"
+        lines.append(f"{what}: {remedy}")
     if absent := absent_labels(task, data.train, data.labels):
         lines.append(f"train has no example of {absent}, which the model cannot learn")
     if note := absent_note(task, "dev", data.dev, data.labels):
