@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.cells import cell_len
+from rich.console import Console
 
 import bertsmith
 from bertsmith.cli.commands import COMMANDS
@@ -333,15 +334,22 @@ def test_a_table_is_written_in_any_encoding(encoding: str, monkeypatch: pytest.M
     assert ("東京" in shown) == encoding.startswith("utf")
 
 
+@pytest.mark.parametrize("lined", [True, False])
 @pytest.mark.parametrize("columns", ["20", "40", "80"])
 def test_no_number_of_a_table_is_cut_in_a_narrow_terminal(
-    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    columns: str, lined: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     numbers = [f"{10 ** (number % 3)}.5{number} %" for number in range(8)]
     names = [f"{'column'[: number % 5 + 1]}{number}." for number in range(8)]
-    print_table(table_of(("名前の列", *names), [("とても長い名前" * 9, *numbers)], numbers=True))
-    shown = capsys.readouterr().out
-    assert all(word in shown for cell in (*numbers, *names) for word in cell.split())
-    widths = {display_width(line) for line in shown.splitlines()}
-    assert len(widths) == 1
+    row = ("とても長い名前" * 9, *numbers)
+    table = table_of(("名前の列", *names), [row], numbers=True, lined=lined)
+    print_table(table)
+    # as the console of standard error
+    console = Console(file=io.StringIO(), width=int(columns), soft_wrap=True)
+    with console.capture() as captured:
+        console.print(table)
+    for shown in (capsys.readouterr().out, captured.get()):
+        assert all(word in shown for cell in (*numbers, *names) for word in cell.split())
+        widths = {display_width(line) for line in shown.splitlines()}
+        assert len(widths) == 1

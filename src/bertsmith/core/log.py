@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from datetime import timedelta
 from typing import IO, Any, Protocol, cast
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     Progress,
@@ -26,14 +26,17 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from bertsmith.core.printable import printable, printable_lines
+from bertsmith.core.printable import display_width, printable, printable_lines
 
 SECONDS_BETWEEN_LINES = 30.0
 _SLOW = 0.5
 _USUAL_WIDTH = 80
+# longer words of a table are cut in a narrow terminal
+_MAX_WORD = 24
 _UNITS = ((1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"))
 MAX_LINE_LENGTH = 4000
 """Characters of a line of result that are shown; a foreign string in it is shorter."""
@@ -133,6 +136,29 @@ class Table(RichTable):
     def add_row(self, *cells: RenderableType | None, **settings: Any) -> None:  # noqa: ANN401
         """Add a row of cells of one line each."""
         super().add_row(*map(_shown, cells), **settings)
+
+    def least_width(self) -> int:
+        """Return the width at which no column but the first is narrower than its words."""
+        columns = [
+            [line for cell in (column.header, *column.cells) for line in str(cell).split("\n")]
+            for column in self.columns
+        ]
+        words = [word for lines in columns[1:] for line in lines for word in line.split()]
+        longest_word = min(max(map(display_width, words), default=0), _MAX_WORD)
+        # rich makes the widest columns narrower until they are of one width
+        widths = (min(max(map(display_width, lines)), longest_word) for lines in columns)
+        # blanks around a cell, and a line beside it
+        _, right, _, left = self.padding
+        beside = left + right + (self.box is not None)
+        return sum(widths) + beside * len(columns) + 1
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterable[RenderableType | Segment]:
+        """Render the table, wider than the terminal where a number would be cut otherwise."""
+        # lines that the terminal wraps can still be read, an ellipsis in place of a number cannot
+        width = max(options.max_width, self.least_width())
+        return super().__rich_console__(console, options.update_width(width))
 
 
 def table_of(

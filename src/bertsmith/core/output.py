@@ -24,13 +24,11 @@ from rich.console import Console
 from bertsmith.core.errors import DiskError
 from bertsmith.core.files import writing
 from bertsmith.core.log import Table
-from bertsmith.core.printable import display_width, json_text, printable
+from bertsmith.core.printable import json_text, printable
 
 _OUTPUT = "standard output"
 _REPEAT = "give the same command again"
 _IN_UTF8 = "set PYTHONIOENCODING=utf-8, or use --format jsonl, which escapes such letters"
-# longer words of a table are cut in a narrow terminal
-_MAX_WORD = 24
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # an escape such as \\U000e0001 has ten characters
 _MAX_ESCAPE = 10
@@ -115,8 +113,7 @@ def print_table(table: Table) -> None:
     buffer = io.BytesIO()
     rendered = io.TextIOWrapper(buffer, encoding, errors="replace", newline="\n")
     terminal = sys.stdout.isatty()
-    # lines that the terminal wraps can still be read, an ellipsis in place of a number cannot
-    width = max(shutil.get_terminal_size().columns, _narrowest(table))
+    width = max(shutil.get_terminal_size().columns, table.least_width())
     console = Console(
         file=rendered, force_terminal=terminal, force_jupyter=False, width=width, markup=False
     )
@@ -124,21 +121,6 @@ def print_table(table: Table) -> None:
     rendered.flush()
     with _written():
         sys.stdout.write(buffer.getvalue().decode(encoding))
-
-
-def _narrowest(table: Table) -> int:
-    """Return the width at which no column but the first is narrower than its words."""
-    columns = [
-        [line for cell in (column.header, *column.cells) for line in str(cell).split("\n")]
-        for column in table.columns
-    ]
-    words = [word for lines in columns[1:] for line in lines for word in line.split()]
-    longest_word = min(max(map(display_width, words), default=0), _MAX_WORD)
-    # rich makes the widest columns narrower until they are of one width
-    widths = (min(max(map(display_width, lines)), longest_word) for lines in columns)
-    # blanks around a cell, and a line beside it
-    beside = 1 if table.box is None else 3
-    return sum(widths) + beside * len(columns) + 1
 
 
 def flush() -> None:
