@@ -94,6 +94,12 @@ def test_a_student_of_a_store_is_a_distilbert(options: dict[str, Any]) -> None:
     assert "soft_targets_accuracy" in log
     assert "cosine_accuracy" not in {*outcome.held_out, *json.loads(log.splitlines()[0])}
     page = (options["out"] / "report.html").read_text()
+    assert "<h1>Distillation</h1>" in page
+    assert "DISTILBERT 2/24 on store, taught by distilbert, teacher whole</p>" in page
+    # every setting, not only those of the training
+    assert {"teacher.files_hash", "method", "teaching.temperature"} <= set(
+        re.findall("<dt>([^<]+)</dt>", page)
+    )
     assert "cosine of hidden states" in page
     # which is no cross-entropy
     assert "loss (nats)" not in page

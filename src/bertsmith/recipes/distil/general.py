@@ -444,6 +444,9 @@ def _finish(
     with progress("saving student and report", 2) as bar:
         save_model(folder.model, model.cpu(), tokenizer, card=card)
         bar.advance()
-        write_report(folder, run.training, held_out)
+        origin = f", taught by {run.method}, teacher {teacher}"
+        write_report(
+            folder, run.training, held_out, title="Distillation", origin=origin, record=run
+        )
     say(f"model: {folder.model}   report: {folder.report}")
     say(f"next: bertsmith finetune {shell_word(folder.model)} TRAIN --out RUN")

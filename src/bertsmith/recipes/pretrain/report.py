@@ -308,10 +308,22 @@ def _parent_rows(run: PretrainRun) -> list[tuple[str, str]]:
     return rows
 
 
-def write_report(folder: RunFolder, run: PretrainRun, held_out: Mapping[str, float]) -> None:
-    """Write report.html: curves, held-out figures, settings; without matplotlib, print why not."""
+def write_report(
+    folder: RunFolder,
+    run: PretrainRun,
+    held_out: Mapping[str, float],
+    *,
+    title: str = "Pre-training",
+    origin: str = "",
+    record: Config | None = None,
+) -> None:
+    """Write report.html: curves, held-out figures, settings; without matplotlib, print why not.
+
+    `title`, `origin`, the end of the subtitle, and `record`, whose settings are shown, are those of
+    a run of which this is the training.
+    """
     kind = run.settings.network.family.upper()
-    report = Report.if_possible("Pre-training", f"{kind} {run.model} on {run.store.name}")
+    report = Report.if_possible(title, f"{kind} {run.model} on {run.store.name}{origin}")
     if report is None:
         return
     if held_out:
@@ -321,7 +333,7 @@ def write_report(folder: RunFolder, run: PretrainRun, held_out: Mapping[str, flo
     ]
     add_training(report, {"": folder.log()}, lengths)
     add_preflight(report, folder)
-    report.settings("Settings", run.to_dict())
+    report.settings("Settings", (record or run).to_dict())
     report.write(folder.report)
 
 
