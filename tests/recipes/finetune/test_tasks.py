@@ -229,6 +229,16 @@ def test_a_wrong_choice_is_shown_beside_the_right_one_as_it_is_written() -> None
     assert mistakes_note(records[:1], wrong[:1]) == "1 of 1 are wrong."
 
 
+def test_of_a_mistake_with_a_long_text_the_rest_of_the_input_is_seen() -> None:
+    """Of a long passage alone, nobody sees what was asked."""
+    row = Choice(
+        id=None, text=f"{'It rained. ' * 90}How was it?", context=None, choices=("dry", "wet"),
+        label=1, source="m", line=4,
+    )  # fmt: skip
+    (mistake,) = mistakes(CHOICE, [row], [{"choice": 0, "probability": 0.9}], np.array([False]), 5)
+    assert re.fullmatch(r"It rained\. .{100,250} … .*How was it\? \| dry / wet", mistake[1])
+
+
 @pytest.mark.parametrize("name", list(MAKERS))
 def test_predictions_are_the_answers_that_were_scored(
     name: str,

@@ -58,8 +58,8 @@ def _change(before: Model, after: Model, prefix: str) -> float:
     return float((moved / length) ** 0.5) if length else 0.0
 
 
-# characters of a text shown in a table
-_SHOWN = 240
+# characters of a text shown in a table, and those of its end among them
+_SHOWN, _END = 240, 80
 
 Right = NDArray[np.bool_]
 Confidence = NDArray[np.float64]
@@ -98,7 +98,7 @@ def mistakes(
     return [
         (
             f"{rows[row].line}",
-            _short(" | ".join(map(_written, task.present.inputs(rows[row]).values()))),
+            " | ".join(map(_written, task.present.inputs(rows[row]).values())),
             _short(task.present.truth(rows[row])),
             _short(task.present.predicted(rows[row], answers[row])),
             f"{sure[row]:.3f}",
@@ -119,11 +119,12 @@ def mistakes_note(answers: Sequence[dict[str, Any]], right: Right) -> str:
 
 def _written(value: Any) -> str:  # noqa: ANN401
     """Return an input, or a list of them, such as options, as text."""
-    return " / ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return _short(" / ".join(map(str, value)) if isinstance(value, list) else str(value))
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    """Return a text, of a long one the beginning, and the end: a question may be there."""
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - _END]} … {text[-_END:]}"
 
 
 _MISTAKES = 20
