@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -198,6 +199,10 @@ def test_words_tell_last_lowest_and_highest() -> None:
     words = in_words(series, x_label="step", percent=True)
     assert words == "accuracy: 37.5 % at step 30 (lowest 10.0 %, highest 50.0 %)."
     assert " at layer 30 " in in_words(series, x_label="layer (0: embeddings)", percent=True)
+    # of many points the line that is drawn strongest, by its name: none of them may be there
+    long = {"loss": [(float(x), float(x % 2)) for x in range(1001)]}
+    words = in_words(long, x_label="step", percent=False)
+    assert re.fullmatch(r"loss, moving average: 0\.\d+ at step 1k \(lowest .*\)\.", words)
 
 
 @pytest.mark.parametrize(("last", "ticks"), [(2.0, ["0", "1", "2"]), (1.5, ["0", "0.5", "1"])])
@@ -279,6 +284,18 @@ def test_no_title_of_a_narrow_map_is_cut(columns: int) -> None:
         png = heat_map("a", np.ones((2, columns)), title, as_svg=False).png
         # letters that are cut reach the edge
         assert imread(io.BytesIO(png))[:, -4:, :3].min() == 1, title
+
+
+def test_a_map_tells_negative_numbers_apart() -> None:
+    """Correlations may be negative; all of them had the colour of 0."""
+    from matplotlib.image import imread
+
+    column = np.array([[-0.8], [-0.1], [0.0], [0.6]])
+    png = heat_map("a", np.repeat(column, 3, axis=1), "RSA", as_svg=False).png
+    pixels = imread(io.BytesIO(png))[:, :, :3]
+    # down through the cells, beside their numbers
+    seen = Counter(tuple(pixel) for pixel in pixels[:, pixels.shape[1] // 4].tolist())
+    assert len([colour for colour, count in seen.items() if count > 20 and min(colour) < 1]) == 4
 
 
 def light(colour: NDArray[np.float64]) -> float:

@@ -36,6 +36,7 @@ STYLE = {
     "axes.labelcolor": INK,
     "axes.titlecolor": INK,
     "axes.grid": True,
+    "axes.axisbelow": True,
     "grid.color": LINE,
     "grid.linewidth": 0.6,
     "xtick.color": SOFT,
@@ -148,15 +149,15 @@ def in_words(series: Series, *, x_label: str, percent: bool) -> str:
     """
     parts, x_label = [], x_label.partition(" (")[0]
     for name, points in series.items():
-        finite = [(x, y) for x, y in points if math.isfinite(y)]
+        finite, kind = [(x, y) for x, y in points if math.isfinite(y)], ""
         if len(finite) > LONG_SERIES:
-            finite = smoothed(finite)
+            finite, kind = smoothed(finite), ", moving average"
         if finite:
             x, y = finite[-1]
             low, high = min(y for _, y in finite), max(y for _, y in finite)
             last, bottom, top = (_value(v, percent=percent) for v in (y, low, high))
             place = point_on(x_label, x)
-            parts.append(f"{name}: {last} at {place} (lowest {bottom}, highest {top})")
+            parts.append(f"{name}{kind}: {last} at {place} (lowest {bottom}, highest {top})")
         else:
             parts.append(f"{name}: no values")
     return "; ".join(parts) + "."

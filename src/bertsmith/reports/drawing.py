@@ -207,8 +207,10 @@ def heat_map(
     size = (1.6 + 0.62 * columns, 1 + 0.2 * len(lines) + 0.42 * rows)
     with _figure(size, as_svg=as_svg) as (figure, finished):
         axes = figure.subplots()
-        image = axes.imshow(values, cmap=SEQUENTIAL, aspect="auto", vmin=0)
-        middle = (float(np.nanmax(values)) or 1.0) * 0.6
+        # correlations may be negative
+        least, most = min(0.0, float(np.nanmin(values))), float(np.nanmax(values))
+        image = axes.imshow(values, cmap=SEQUENTIAL, aspect="auto", vmin=least)
+        middle = least + ((most - least) or 1.0) * 0.6
         for row, row_values in enumerate(values):
             for column, value in enumerate(row_values):
                 axes.text(
