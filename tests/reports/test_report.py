@@ -109,7 +109,7 @@ def test_user_text_is_shown_as_it_is() -> None:
         "A & B",
         "3 minutes on <2> cores",
         "<script>alert('no')</script>",
-        "training $x$: ",
+        "training $x$, moving average: ",
         "_held <out>",
         "<theirs>",
         "ham & eggs",
@@ -154,6 +154,28 @@ def test_letters_of_figures_are_legible_on_a_telephone(browser: Pipes, tmp_path:
     assert page.evaluate(f"Math.min(...{letters})") >= 8
     # and the page itself is no wider than the window
     assert page.evaluate("document.documentElement.scrollWidth") <= 380
+
+
+def test_names_of_axes_and_classes_are_whole(browser: Pipes, tmp_path: Path) -> None:
+    report = Report("Whole")
+    points = [(float(x), 0.999 + 1e-5 * x) for x in range(9)]
+    report.curves("Accuracy", {"a": points}, x_label="step", y_label="accuracy", percent=True)
+    for classes in (12, 17):
+        labels = [f"a rather long name of a class, whose end tells it: {i}" for i in range(classes)]
+        report.confusion("Confusion", {(i, i): 50 for i in range(classes)}, labels)
+    report.write(tmp_path / "report.html")
+    page = Tab(browser)
+    page.look(width=1200, height=800)
+    page.ask("Page.navigate", url=(tmp_path / "report.html").as_uri())
+    page.wait("document.readyState === 'complete' && document.querySelector('svg text')")
+    begins = "({0}.getBoundingClientRect().left)"
+    axis = "[...document.querySelectorAll('svg text')].find(each => each.textContent == 'accuracy')"
+    drawing = begins.format("document.querySelector('svg')")
+    assert page.evaluate(f"{begins.format(axis)} >= {drawing}")
+    names = "[...document.querySelectorAll('.confusion tbody th')]"
+    assert page.evaluate(f"{names}.every(each => each.scrollWidth <= each.clientWidth)")
+    # and not of a word a line
+    assert page.evaluate(f"Math.max(...{names}.map(each => each.clientHeight))") < 70
 
 
 def test_two_drawings_do_not_share_names() -> None:
@@ -237,23 +259,18 @@ def test_columns_of_numbers_are_aligned_right() -> None:
     report = Report("Tables")
     report.table(
         "Mixed",
-        ["name", "mean ± spread", "count", "share", "mostly numbers"],
-        [["b", "0.5 ± 0.1", 12_345, "3.2 %", 4], ["a", "–", None, "10 %", "4 apples"]],
+        ["name", "mean ± spread", "count", "share", "size", "speed", "mostly numbers"],
+        [
+            ["b", "0.5 ± 0.1", 12_345, "3.2 %", "0.16 M", "1.00 x", 4],
+            ["a", "–", None, "10 %", "", "12.5 x", "4 apples"],
+        ],
     )
     page = Page(report.html())
     kinds = [attributes.get("class") for tag, attributes in page.tags if tag == "td"]
-    assert kinds == [None, "number", "number", "number", None] * 2
-    assert page.cells[5:] == [
-        "b",
-        "0.5 ± 0.1",
-        "12,345",
-        "3.2 %",
-        "4",
-        "a",
-        "–",
-        "–",
-        "10 %",
-        "4 apples",
+    assert kinds == [None, *["number"] * 5, None] * 2
+    assert page.cells[7:] == [
+        *("b", "0.5 ± 0.1", "12,345", "3.2 %", "0.16 M", "1.00 x", "4"),
+        *("a", "–", "–", "10 %", "", "12.5 x", "4 apples"),
     ]
 
 

@@ -100,13 +100,14 @@ def curves_svg(
             ticks = axis.get_majorticklocs().tolist()
             form = _labelling(ticks)
             axis.set_major_formatter(FuncFormatter(lambda value, _, form=form: form(value)))
+        if percent:
+            axes.yaxis.set_major_formatter(percent_labels())
         # a layout of matplotlib's own would take longer than all the drawing
-        left = max(1.05, 0.45 + 0.09 * max(len(form(tick)) for tick in ticks))
+        labels = axes.yaxis.get_major_formatter().format_ticks(ticks)
+        left = max(1.05, 0.45 + 0.09 * max(map(len, labels)))
         axes.set_position(
             (left / width, 0.55 / height, 1 - (left + 0.1) / width, 1 - (0.55 + top) / height)
         )
-        if percent:
-            axes.yaxis.set_major_formatter(percent_labels())
         if len(series) > 1:
             figure.legend(loc="upper left", ncols=LEGEND_COLUMNS)
         return svg_of_page(figure, name)

@@ -45,7 +45,7 @@ def confusion_html(counts: Confusion, labels: Sequence[str]) -> str:
         name = f"{number + 1} {label}" if numbered else label
         cells = "".join(_cell(count, total, right=number == i) for i, count in enumerate(row))
         recall = _share(row[number], total, short=numbered)
-        rows += f'<tr><th scope="row" dir="auto" title="{escape(label)}">{escape(name)}</th>{cells}'
+        rows += f'<tr><th scope="row" dir="auto"><span>{escape(name)}</span></th>{cells}'
         rows += f'<td class="rate">{recall}</td></tr>'
     columns = [sum(column) for column in zip(*matrix, strict=True)]
     shares = [_share(matrix[i][i], total, short=numbered) for i, total in enumerate(columns)]
@@ -290,9 +290,11 @@ def named_rows(
 
 def _numeric(cell: Cell) -> bool:
     if isinstance(cell, str):
-        kept = cell.replace("±", " ").replace("%", " ").replace(",", "").split()
+        kept = cell.replace("±", " ").replace("%", " ").replace(",", "")
+        # millions, and times another number
+        words = kept.removesuffix(" M").removesuffix(" x").split()
         try:
-            [float(word) for word in kept]
+            [float(word) for word in words]
         except ValueError:
             return cell in ("", "-", "–")
         return True
