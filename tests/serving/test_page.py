@@ -242,6 +242,22 @@ def test_an_answer_is_shown(case: str, page: Page, fake: Fake) -> None:
     assert cost.endswith(" · 9 tokens")
 
 
+def test_small_numbers_and_negative_scores_are_told_apart(page: Page, fake: Fake) -> None:
+    fake.answers({"value": 0.000217})
+    pick(page, "stars")
+    write(page, "text", "One.")
+    write(page, "text_pair", "Two.")
+    ask(page)
+    assert page.evaluate(SUMMARY) == "Value 0.000217"
+    fake.answers({"scores": [-9.5, -1.5, -5.5]})
+    pick(page, "search")
+    write(page, "query", "Q")
+    write(page, "texts", "one\ntwo\nthree")
+    ask(page)
+    widths = "[...document.querySelectorAll('#answer .bar span')].map((each) => each.style.width)"
+    assert page.evaluate(widths) == ["100%", "50%", "0%"]
+
+
 def test_marks_stand_where_the_server_counted(page: Page, fake: Fake) -> None:
     """The server counts characters, a browser counts halves of some of them."""
     fake.answers({"entities": ENTITIES})

@@ -32,7 +32,8 @@ export function percent(share) {
 }
 
 function figure(value) {
-  return typeof value === "number" && Number.isFinite(value) ? value.toFixed(3) : "–";
+  if (typeof value !== "number" || !Number.isFinite(value)) return "–";
+  return value !== 0 && Math.abs(value) < 0.1 ? value.toPrecision(3) : value.toFixed(3);
 }
 
 // Rows with a bar from 0 to 1; the figure stands beside it as text, so that the bar is decoration.
@@ -160,7 +161,7 @@ function nextSentence([answer]) {
 function ranked(options, scores) {
   const order = scores.map((score, at) => ({ score, text: options[at] })).sort(byScore);
   const [highest, lowest] = [order[0]?.score, order.at(-1)?.score];
-  const share = (score) => (highest > 1 ? (score - lowest) / (highest - lowest) : score);
+  const share = (score) => (highest > 1 || lowest < -1 ? (score - lowest) / (highest - lowest || 1) : score);
   return order.map(({ score, text }, at) => ({ what: text, share: share(score), shown: figure(score), best: at === 0 }));
 }
 
