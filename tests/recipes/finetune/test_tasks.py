@@ -206,8 +206,9 @@ def test_questions_without_an_answer_have_no_calibration() -> None:
     # (|0.9 - 1| + |0.7 - 0|) / 2
     # (2 x 0.9 x 0.1 + 2 x 0.7 x 0.3) / 2 is 0.3
     chance = r"of a perfectly calibrated model have 0\.(2[89]|3[012])\d on average\. "
+    counts = r"The points, from left to right, are of 1, 1 answers\. "
     left_out = r"Left out: 2 of 4, to which no answer is given\."
-    assert re.search(rf"error 0\.400, where as many answers {chance}{left_out}", page)
+    assert re.search(rf"error 0\.400, where as many answers {chance}{counts}{left_out}", page)
     silent = Report("Run")
     add_calibration(silent, 0, answers[1:2], np.array([True]))
     assert "Calibration" not in silent.html()

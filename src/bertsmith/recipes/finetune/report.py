@@ -72,13 +72,15 @@ def calibration_points(confidence: Confidence, right: Right) -> list[tuple[float
 
 
 def calibration_note(confidence: Confidence, right: Right) -> str:
-    """Return a sentence with the expected calibration error, and what chance alone makes it."""
-    error, chance = calibration(confidence, right).error, error_by_chance(confidence)
+    """Return the expected calibration error, what chance alone makes it, and answers a point."""
+    measured, chance = calibration(confidence, right), error_by_chance(confidence)
+    counts = ", ".join(f"{item.count:,}" for item in measured.bins)
     sure, share = float(confidence.mean()), float(right.mean())
     return (
         f"On average the model gives its answer a probability of {sure:.3f} and is right in "
-        f"{share:.3f} of the cases; expected calibration error {error:.3f}, where as many answers "
-        f"of a perfectly calibrated model have {chance:.3f} on average."
+        f"{share:.3f} of the cases; expected calibration error {measured.error:.3f}, where as many "
+        f"answers of a perfectly calibrated model have {chance:.3f} on average. The points, from "
+        f"left to right, are of {counts} answers."
     )
 
 
