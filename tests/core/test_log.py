@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import os
 import re
+import struct
 import subprocess
 import sys
+import termios
 import tracemalloc
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -104,6 +108,38 @@ def test_what_is_soon_done_says_nothing(capsys: pytest.CaptureFixture[str]) -> N
         for _ in range(10):
             bar.advance()
     assert capsys.readouterr().err == ""
+
+
+ON_A_TERMINAL = """
+from bertsmith.core.log import progress
+with progress("pre-training", 1.0) as bar:
+    bar.move_to(0.5)
+    bar.note("step 160 · 22k tokens/s · padding 0 % · MFU 26 % · masked LM 4.529 (24 %) · next 1")
+"""
+
+
+@pytest.mark.parametrize("columns", [50, 80])
+def test_a_long_note_leaves_room_for_bar_and_time(columns: int) -> None:
+    """On a terminal of 80 columns pre-training showed neither."""
+    terminal, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    with subprocess.Popen(
+        [sys.executable, "-c", ON_A_TERMINAL], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=theirs, env=environment | {"TERM": "xterm", "PYTHONUTF8": "1"},
+    ):  # fmt: skip
+        os.close(theirs)
+        written = b""
+        # the terminal ends in an error when nobody writes to it any more
+        with suppress(OSError):
+            while part := os.read(terminal, 4096):
+                written += part
+    os.close(terminal)
+    shown = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", written.decode())
+    assert re.search(
+        r"pre-training [━╸╺]{5,24} +\d:\d\d:\d\d left [-\d]:[-\d]{2}:[-\d]{2}\s", shown
+    )
+    assert re.search(r"^step 160 · 22k tokens/s · padding .*…\r?$", shown, re.MULTILINE)
 
 
 def test_of_several_things_one_line_tells(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,6 +27,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.segment import Segment
+from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -317,18 +318,30 @@ def progress(description: str, total: float | None, unit: str = "") -> Iterator[
             yield _add_bar(drawing, description, total, unit)
 
 
+class _Drawing(Progress):
+    """Bars one below the other; then their notes, each in a line, so that no bar makes room."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Yield the bars and the notes."""
+        yield self.make_tasks_table(self.tasks)
+        for task in self.tasks:
+            if note := task.fields["note"]:
+                name = f"{task.description}: " if len(self.tasks) > 1 else ""
+                yield Text(f"{name}{note}", no_wrap=True, overflow="ellipsis")
+
+
 def _drawing() -> Progress:
-    """Return the place where bars are drawn, one below the other; there is one at a time."""
+    """Return the place where bars are drawn; there is one at a time."""
+    # in a narrow terminal the bar is shorter, and times are whole
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
-        _Rate(),
-        TimeElapsedColumn(),
+        _Rate(table_column=Column(no_wrap=True)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
         TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
     )
-    return Progress(*columns, console=console, transient=True)
+    return _Drawing(*columns, console=console, transient=True)
 
 
 def _add_bar(drawing: Progress, description: str, total: float | None, unit: str) -> _TerminalBar:
