@@ -258,6 +258,16 @@ def test_small_numbers_and_negative_scores_are_told_apart(page: Page, fake: Fake
     assert page.evaluate(widths) == ["100%", "50%", "0%"]
 
 
+def test_classes_that_are_left_out_are_counted(page: Page, fake: Fake) -> None:
+    hint = "document.querySelector('#answer .hint')?.textContent"
+    own = {"label": "bad", "score": 0.75}
+    for scores, told in (([own], "The most probable of 2 classes."), ([own, own], None)):
+        fake.answers(own | {"scores": scores})
+        write(page, "text", "Fine.")
+        ask(page)
+        assert page.evaluate(hint) == told
+
+
 def test_marks_stand_where_the_server_counted(page: Page, fake: Fake) -> None:
     """The server counts characters, a browser counts halves of some of them."""
     fake.answers({"entities": ENTITIES})

@@ -75,11 +75,13 @@ function asRows(scores, labels = []) {
 
 const byScore = (one, other) => other.score - one.score;
 
-function classes([answer]) {
+function classes([answer], asked, model) {
   const rows = asRows(answer.scores ?? [answer]).sort(byScore);
+  const all = model.labels?.length ?? 0;
+  const some = rows.length < all ? element("p", { class: "hint" }, `The most probable of ${all} classes.`) : "";
   return {
     summary: [isolated(answer.label ?? "no class is probable enough"), `, ${percent(answer.score)}${truncated(answer)}`],
-    parts: [bars(rows.map(({ label, score }) => ({ what: label, share: score, shown: percent(score), best: label === answer.label })))],
+    parts: [bars(rows.map(({ label, score }) => ({ what: label, share: score, shown: percent(score), best: label === answer.label }))), some],
   };
 }
 
