@@ -25,6 +25,14 @@ __all__ = ["browser"]
 
 FOCUS = "document.activeElement"
 DRAWINGS = ("grouped_bars", "head_map", "heat_map", "layer_lines", "layer_panels")
+SHADES = """(() => {
+  const button = document.getElementById("head-0-0"), cell = button.parentElement;
+  for (let at = 0; at <= 100; at++) {
+    const other = button.cloneNode(true);
+    [other.style.background, other.style.color] = shade(at / 100);
+    cell.append(other);
+  }
+})()"""
 WORDS = (("word1", 2, "det"), ("word2", 3, "nsubj"), ("good", 0, "root"), ("word3", 3, "obj"))
 
 
@@ -70,6 +78,10 @@ def test_heads_texts_and_relations_are_reached_by_keys(
     inspect(InspectConfig(model=base_folder, file=str(tmp_path / "made.conllu"), out=out))
     page = opened(browser, out, "#texts button")
     assert nameless(page) == []
+    # numbers can be read on every shade that a head may have
+    page.evaluate(SHADES)
+    assert page.pale() == []
+    page.evaluate("choose()")
     page.press("Tab")
     assert page.evaluate(f"{FOCUS}.textContent") == "Skip the contents"
     tab_to(page, "#statistic")

@@ -321,6 +321,22 @@ def light(colour: NDArray[np.float64]) -> float:
     return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
+def test_numbers_of_a_map_are_read_on_every_shade() -> None:
+    """White on the middle of the colours had a contrast of 3 (WCAG 2.2, 1.4.3, asks for 4.5)."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_rgb
+
+    shares = np.linspace(0, 1, 101)
+    svg = heat_map("a", shares[:, None], "Shades", labels=("a", "b")).svg
+    styles = re.findall(r"<text style=\"([^\"]*)\"[^>]*>[01]\.\d\d</text>", svg)
+    inks = ["white" if "#ffffff" in style else "black" for style in styles]
+    assert len(inks) == 101
+    for share, ink in zip(shares.tolist(), inks, strict=True):
+        seen = to_rgb(ink), colormaps["viridis"](share)[:3]
+        dark, bright = sorted(light(np.array(colour)) for colour in seen)
+        assert (bright + 0.05) / (dark + 0.05) >= 4.5, share
+
+
 @pytest.mark.parametrize("paper", ["#ffffff", "#0d1117"])
 def test_heads_of_panels_are_seen_on_both_papers(paper: str) -> None:
     """A mark that tells something has a contrast of 3 or more (WCAG 2.2, 1.4.11)."""

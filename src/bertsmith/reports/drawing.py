@@ -26,6 +26,8 @@ from bertsmith.reports.fonts import fonts_for, without_warnings_of_glyphs
 
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 SEQUENTIAL = "viridis"
+# from this share of it on black has more contrast than white
+_BRIGHT = 0.44
 # letters of a title, on average, in an inch of the width of a heat map
 _LETTERS_AN_INCH = 11.5
 # a share of the attention that no axis shows
@@ -210,7 +212,7 @@ def heat_map(
         # correlations may be negative
         least, most = min(0.0, float(np.nanmin(values))), float(np.nanmax(values))
         image = axes.imshow(values, cmap=SEQUENTIAL, aspect="auto", vmin=least)
-        middle = least + ((most - least) or 1.0) * 0.6
+        middle = least + ((most - least) or 1.0) * _BRIGHT
         for row, row_values in enumerate(values):
             for column, value in enumerate(row_values):
                 axes.text(
