@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -123,6 +125,17 @@ class Page:
     def photograph(self, file: Path) -> None:
         shot = self.ask("Page.captureScreenshot", captureBeyondViewport=True)
         file.write_bytes(base64.b64decode(shot["data"]))
+
+    def printed_colours(self) -> set[tuple[float, ...]]:
+        """Return the colours of areas, from 0 to 1, as a browser prints them without being told."""
+        pdf = base64.b64decode(self.ask("Page.printToPDF")["data"])
+        found = set()
+        for stream in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.DOTALL):
+            # fonts and the like are compressed otherwise
+            with suppress(zlib.error):
+                for colour in re.findall(rb"([\d. ]+) rg\b", zlib.decompress(stream)):
+                    found.add(tuple(map(float, colour.split())))
+        return found
 
     def accessible(self) -> list[tuple[str, str]]:
         """Return role and name of everything that a screen reader meets."""

@@ -144,7 +144,8 @@ def test_gradients_are_integrated_from_the_baseline_that_is_chosen(
     explain(config)
     side = "above" if whole[label] >= empty[label] else "below"
     text = f"{side} that of a text of {'masks' if baseline == 'mask' else 'padding'}; the shares"
-    assert text in page.read_text(encoding="utf-8")
+    # small ones with their figures, too
+    assert f" {abs(own['difference']):.3g} {text}" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("baseline", ["mask", "pad"])

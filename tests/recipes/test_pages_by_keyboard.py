@@ -81,6 +81,8 @@ def test_heads_texts_and_relations_are_reached_by_keys(
     # numbers can be read on every shade that a head may have
     page.evaluate(SHADES)
     assert page.pale() == []
+    # the first and the last of the shades are on paper too
+    assert {(0.2667, 0.0039, 0.3294), (0.9922, 0.9059, 0.1451)} <= page.printed_colours()
     page.evaluate("choose()")
     page.press("Tab")
     assert page.evaluate(f"{FOCUS}.textContent") == "Skip the contents"
@@ -182,6 +184,10 @@ def test_all_shares_are_opened_by_keys(
         shares = [float(row[column]) for row in rows]
         assert shares == pytest.approx(told["methods"][method]["shares"], rel=1e-3, abs=1e-6)
     assert page.pale() == []
+    # the shades of words, which are the answer, are on paper too: blue for, or orange against
+    blue, orange = ((0, 114, 178), (213, 94, 0))
+    shades = [tuple(round(part / 255, 4) for part in colour) for colour in (blue, orange)]
+    assert not page.printed_colours().isdisjoint(shades)
     page.look(width=900, height=800, dark=True)
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
     assert page.pale() == []

@@ -376,7 +376,7 @@ def _note(result: Attributions, baseline: Baseline) -> str:
     side = "above" if own.difference >= 0 else "below"
     other = "masks" if baseline == "mask" else "padding"
     return (
-        f"The logit of the answer is {abs(own.difference):.3f} {side} that of a text of {other}; "
+        f"The logit of the answer is {abs(own.difference):.3g} {side} that of a text of {other}; "
         f"the shares of integrated gradients add up to this difference within {own.gap:.1e}, after "
         f"{own.steps} steps."
     )
