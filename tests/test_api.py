@@ -624,7 +624,7 @@ def test_whole_numbers_may_stand_for_their_digits(
 def test_numbers_beyond_all_use_are_refused(tmp_path: Path) -> None:
     store, out = tmp_path / "store", tmp_path / "out"
     for name in ("minutes", "steps"):
-        with pytest.raises(ConfigError, match=rf"{name} is beyond all use; .*below 10\^18"):
+        with pytest.raises(ConfigError, match=rf"{name} is too large; .*below 10\^18"):
             bertsmith.pretrain(store, out=out, **{name: 10**400})
     for minutes in (0, float("inf")):
         with pytest.raises(ConfigError, match=f"{minutes}.*; it must be above 0, and finite"):
@@ -638,7 +638,7 @@ def test_numbers_of_thousands_of_digits_are_refused_too(
     for huge in (10**5000, -(10**5000), Fraction(10**5000, 3)):
         with pytest.raises(ConfigError, match=r"steps is "):
             bertsmith.pretrain(tmp_path, out=tmp_path, steps=huge)
-    with pytest.raises(ConfigError, match=r"minutes is beyond all use"):
+    with pytest.raises(ConfigError, match=r"minutes is too large"):
         bertsmith.pretrain(tmp_path, out=tmp_path, minutes=Fraction(10**5000, 3))
     with pytest.raises(ConfigError, match=r"out is of type list; it must be a path"):
         bertsmith.pretrain(tmp_path, out=[[10**5000]])  # type: ignore[arg-type]
@@ -646,10 +646,10 @@ def test_numbers_of_thousands_of_digits_are_refused_too(
         bertsmith.load([[10**5000]])  # type: ignore[arg-type]
     circle: list[Any] = []
     circle.append(circle)
-    for classes, problem in (([[10**5000]], "of type list"), (circle, "nested too deep")):
+    for classes, problem in (([[10**5000]], "of type list"), (circle, "nested too deeply")):
         with pytest.raises(ConfigError, match=f"classes is {problem}"):
             bertsmith.finetune(tmp_path, "a.csv", out=tmp_path, classes=classes)
-    with pytest.raises(ConfigError, match="threads is beyond all use"):
+    with pytest.raises(ConfigError, match="threads is too large"):
         bertsmith.load(folders["class"], threads=10**5000)
     model, filling = bertsmith.load(folders["class"]), bertsmith.load(folders["pretrained"])
     asked: list[Callable[[], Any]] = [
@@ -659,7 +659,7 @@ def test_numbers_of_thousands_of_digits_are_refused_too(
         lambda: filling.write(samples=10**5000),
     ]
     for ask in asked:
-        with pytest.raises(ConfigError, match=r"(top|max_length|samples) is beyond all use"):
+        with pytest.raises(ConfigError, match=r"(top|max_length|samples) is too large"):
             ask()
 
 
@@ -691,7 +691,7 @@ def test_digits_that_are_no_number_of_use_end_in_our_errors(
     model = bertsmith.load(folders["class"])
     with pytest.raises(ConfigError, match="there is no layer '999"):
         model.embed(["word1"], layer="9" * 5000)
-    with pytest.raises(ConfigError, match="a weight of a layer is beyond all use; it must be at m"):
+    with pytest.raises(ConfigError, match="a weight of a layer is too large; it must be at m"):
         model.embed(["word1"], layer="mix:1e39,1,1")
     for workers in (0, 2**31):
         with pytest.raises(ConfigError, match=rf"workers is {workers}; it must be in \[1, 1024\]"):

@@ -59,7 +59,7 @@ def of_whole_files() -> Iterator[Bad]:
         yield whole(f"{name}.json", data, "not JSON: ", 1)
     yield whole("comma.json", b'{"version": "1.1"\n"data": []}', "Expecting ','", 2)
     yield whole(
-        "deep.json", b'{"data": [{"paragraphs": ' + b"[" * 100_000, "not JSON: nested too deep", 1
+        "deep.json", b'{"data": [{"paragraphs": ' + b"[" * 100_000, "not JSON: nested too deeply", 1
     )
     digits = b'{"data": [\n{"a": 1},\n' + b"9" * 5000 + b"]}"
     yield whole("digits.json", digits, f"not JSON: {LONG_NUMBER}", 3)

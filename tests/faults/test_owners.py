@@ -115,7 +115,7 @@ def test_an_owner_elsewhere_is_gone_when_it_has_shown_no_sign_of_life(
         pass
     assert "is in use by process" in str(refused.value)
     assert "on elsewhere since 20" in str(refused.value)
-    assert "its last sign of life was 20 s ago; wait for it" in str(refused.value)
+    assert "its last heartbeat was 20 s ago; wait for it" in str(refused.value)
     assert lock.stat().st_mtime_ns == pytest.approx(shown, abs=1e6)  # asking is no sign of life
     os.utime(lock, (before.st_atime, before.st_mtime - 61))
     with RunFolder(tmp_path).owned():

@@ -195,7 +195,7 @@ def test_a_bug_says_where_it_belongs_and_controls_no_terminal(tmp_path: Path) ->
     *_, error, last = done.stderr.splitlines()
     assert "Traceback (most recent call last):" in done.stderr
     assert error == r"RuntimeError: \x1b[2J\u202e"
-    assert last.startswith("bertsmith: this is a fault of bertsmith itself: please report it")
+    assert last.startswith("bertsmith: this is a bug in bertsmith itself: please report it")
 
 
 @pytest.mark.parametrize(

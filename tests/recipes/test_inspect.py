@@ -229,7 +229,7 @@ def test_letters_without_a_font_are_reported(
     file = tmp_path / "texts.txt"
     file.write_text("word1 word2\n" * 3, encoding="utf-8")
     inspect(base_folder, str(file), out=tmp_path / "page.html")
-    said = "page-map.png: has boxes for letters of no font installed: \N{KATAKANA LETTER YA}"
+    said = "page-map.png: letters that no installed font has are boxes: \N{KATAKANA LETTER YA}"
     assert said in capsys.readouterr().err.splitlines()
 
 

@@ -166,7 +166,7 @@ def test_models_without_a_head_for_tokens_are_refused(
             ConfigError, match=rf"samples is {samples}; it must be in \[1, 100000\]"
         ):
             loaded.write(samples=samples)
-    with pytest.raises(ConfigError, match=r"samples is beyond all use; it must be below 10\^18"):
+    with pytest.raises(ConfigError, match=r"samples is too large; it must be below 10\^18"):
         loaded.write(samples=10**30)
     with pytest.raises(ConfigError, match="masking is 'words'"):
         loaded.score(["word1"], masking="words")

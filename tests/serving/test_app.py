@@ -222,10 +222,10 @@ def test_a_body_of_nearly_the_right_form_is_told_that(name: str) -> None:
 
 def test_a_key_that_is_there_twice_is_named_and_colons_in_texts_are_none() -> None:
     twice = [
-        (b'{"inputs": ["a"], "inputs": ["b"]}', "'inputs' is there twice"),
-        (b'{"inputs": ["a:b:c"], "model": "a", "model": "b"}', "'model' is there twice"),
-        (b'{"inputs": ["a"], "inp\\u0075ts": ["b"]}', "'inputs' is there twice"),
-        (b'{"secret text": 1, "secret text": 2, "inputs": ["a"]}', "a key is there twice"),
+        (b'{"inputs": ["a"], "inputs": ["b"]}', "'inputs' occurs twice"),
+        (b'{"inputs": ["a:b:c"], "model": "a", "model": "b"}', "'model' occurs twice"),
+        (b'{"inputs": ["a"], "inp\\u0075ts": ["b"]}', "'inputs' occurs twice"),
+        (b'{"secret text": 1, "secret text": 2, "inputs": ["a"]}', "a key occurs twice"),
     ]  # fmt: skip
     once = [
         b'{"inputs" : ["a: b", "::", "\\u003a:"]}',
@@ -320,8 +320,8 @@ def test_a_key_that_is_there_twice_is_found_but_not_sought_in_a_large_body() -> 
             small = await rig.raw("/predict", [body % b""])
             large = await rig.raw("/predict", [body % many])
             assert (small.status_code, large.status_code) == (422, 422)
-            assert error_of(small) == "'secret' is there twice"
-            assert error_of(large) == "a key is there twice"
+            assert error_of(small) == "'secret' occurs twice"
+            assert error_of(large) == "a key occurs twice"
             # no key is there twice
             body = b'{"inputs": ["a"], "foo": [%s{"secret": 1, "other": 2}]}'
             assert (await rig.raw("/predict", [body % many])).status_code == 200

@@ -130,4 +130,4 @@ def test_malformed_chunks_are_a_bad_request_and_close_the_connection() -> None:
 
     for answer in asyncio.run(run()):
         assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
-        assert b"the body is not whole" in answer
+        assert b"the body is incomplete" in answer

@@ -114,7 +114,7 @@ def test_what_was_cancelled_or_is_late_is_not_computed(served: ServedModel) -> N
             computing.receive(Cancel((1,)))
         computing.compute_next()
     assert computed == [*TEXTS, TEXTS[0], TEXTS[2], TEXTS[0], TEXTS[2]]
-    expired = (0, "expired", "nobody waits for it any more")
+    expired = (0, "expired", "no client is waiting for it")
     assert [outcomes.problems for outcomes in done] == [(), (expired,), (expired,)]
     computed.clear()
     late = computing.answer(batch_of(*TEXTS, deadline=0.0))

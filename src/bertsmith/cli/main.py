@@ -44,7 +44,7 @@ from bertsmith.core.processors import threads_are_set, usable_processors
 from bertsmith.core.signals import ending_at_once, ending_status, termination_as_interrupt
 
 _REPORT = (
-    "this is a fault of bertsmith itself: please report it, with the lines above and the command"
+    "this is a bug in bertsmith itself: please report it, with the lines above and the command"
 )
 
 

@@ -500,7 +500,7 @@ def json_problem(error: ValueError | RecursionError) -> str:
     It advises to raise limits of the interpreter for numbers of thousands of digits.
     """
     if isinstance(error, RecursionError):
-        return "nested too deep"
+        return "nested too deeply"
     if type(error) is ValueError and "set_int_max_str_digits" in str(error):
         return f"a number of over {sys.get_int_max_str_digits():,} digits"
     return error.msg if isinstance(error, json.JSONDecodeError) else str(error)

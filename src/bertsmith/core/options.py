@@ -308,7 +308,7 @@ def nested_values(
             level[option.path[-1]] = typed_value(meant, option.hint, spelled(option), None)
         except RecursionError as error:
             remedy = "give a list that does not hold itself"
-            raise ConfigError(f"{spelled(option)} is nested too deep", remedy=remedy) from error
+            raise ConfigError(f"{spelled(option)} is nested too deeply", remedy=remedy) from error
     return data
 
 
@@ -331,7 +331,7 @@ def check_size(shown: str, value: object) -> None:
     items = value if isinstance(value, list | tuple) else (value,)
     whole = (item for item in items if isinstance(item, Rational))
     if any(abs(int(item.numerator)) >= _BEYOND_USE * int(item.denominator) for item in whole):
-        raise ConfigError(f"{shown} is beyond all use", remedy="it must be below 10^18")
+        raise ConfigError(f"{shown} is too large", remedy="it must be below 10^18")
 
 
 def _with_digits(value: Any, hint: Any) -> Any:  # noqa: ANN401

@@ -148,7 +148,7 @@ def _check_stale(
         silent = os.fstat(handle).st_mtime - shown
         if silent < _GONE:
             os.utime(handle, (shown, shown))
-            remark = f"its last sign of life was {silent:.0f} s ago; "
+            remark = f"its last heartbeat was {silent:.0f} s ago; "
             raise _in_use(of, error, owner, remark)
     say(f"{of}: was left by {owner}; taken over")
 

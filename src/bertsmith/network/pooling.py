@@ -136,7 +136,7 @@ class LayerMix(Config):
             raise ConfigError("a weight of a layer is not a number")
         if max(map(abs, factors)) > _MAX_WEIGHT:
             remedy = f"it must be at most {_MAX_WEIGHT:g}"
-            raise ConfigError("a weight of a layer is beyond all use", remedy=remedy)
+            raise ConfigError("a weight of a layer is too large", remedy=remedy)
 
     @property
     def parts(self) -> int:

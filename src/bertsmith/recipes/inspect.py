@@ -130,7 +130,7 @@ def _inspected(config: InspectConfig) -> Mapping[str, Any]:
     for name, drawing in page.drawings.items():
         if drawing.missing:
             file = f"{config.out.stem}-{name}.png"
-            say(f"{file}: has boxes for letters of no font installed: {_some(drawing.missing)}")
+            say(f"{file}: letters that no installed font has are boxes: {_some(drawing.missing)}")
     say(f"{config.out}: the page; its numbers are in {config.out.with_suffix('.json')}")
     return content
 

@@ -145,7 +145,7 @@ def survey(store: TokenStore, vocabulary: int, max_tokens: int = MAX_TOKENS) -> 
     keys: list[NDArray[np.uint64]] = []
     places: list[Numbers] = []
     likeness = Likeness(store)
-    with progress("looking at the text", min(max_tokens, store.tokens), "tokens") as bar:
+    with progress("surveying the text", min(max_tokens, store.tokens), "tokens") as bar:
         for passage in passages(store, max_tokens):
             counts += np.bincount(passage.ids, minlength=vocabulary)
             lengths = np.diff(passage.sentences)

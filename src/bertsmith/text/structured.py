@@ -52,7 +52,7 @@ def _after_space(text: str, at: int, space: re.Pattern[str] = _SPACE) -> int:
 def _value(text: str, at: int, depth: int) -> tuple[object, int]:
     sign = text[at : at + 1]
     if depth > _MAX_DEPTH:
-        raise ValueError("nested too deep")
+        raise ValueError("nested too deeply")
     if sign in ("[", "("):
         return _list(text, at + 1, "]" if sign == "[" else ")", depth)
     if sign == "{":

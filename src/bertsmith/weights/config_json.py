@@ -292,7 +292,7 @@ class HubConfig:
         try:
             return kind.from_dict(value)
         except ConfigError as error:
-            self._refuse(f"{key}: {error.problem}", error.remedy or "mend it")
+            self._refuse(f"{key}: {error.problem}", error.remedy or "correct it")
 
     def predicts(self, head: HeadName, outputs: int) -> Predicts:
         """Return the kind of prediction of a head with a number of outputs."""
@@ -334,9 +334,9 @@ class HubConfig:
         if all(type(label) is int for label in labels):
             labels = tuple(str(label) for label in labels)
         if not all(isinstance(label, str) for label in labels) or len(set(labels)) < outputs:
-            self._refuse("id2label must give each number a name of its own", "mend it")
+            self._refuse("id2label must give each number a name of its own", "correct it")
         if not _agrees(name_to_number, labels):
-            self._refuse("label2id and id2label contradict each other", "mend the wrong one")
+            self._refuse("label2id and id2label contradict each other", "correct the wrong one")
         return labels
 
     def _family(self) -> FamilyName:

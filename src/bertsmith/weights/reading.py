@@ -330,7 +330,7 @@ class ModelFiles:
         if all(name == inner for name, inner in names.items()):
             return ""
         command = f"bertsmith convert {shell_word(self._hub.path.parent)} OUT"
-        return f"mend the names of its tensors with: {command}"
+        return f"restore the names of its tensors with: {command}"
 
     def _refuse(self, problem: str, remedy: str = "") -> NoReturn:
         raise ModelFolderError(

@@ -156,7 +156,7 @@ def _handler_of(
             body = await request.body()
         except ClientDisconnect:
             # granian says the same of a body with malformed chunks, whose client is still there
-            problem = "the body is not whole: it ended early, or its chunks are malformed"
+            problem = "the body is incomplete: it ended early, or its chunks are malformed"
             raise InvalidRequest(problem) from None
         if len(body) < _LARGE_BODY:
             result = await _while_connected(request.receive, asyncio.create_task(answer(body)))

@@ -318,9 +318,7 @@ def _twice(body: bytes) -> InvalidRequest:
             json.loads(body, object_pairs_hook=look)
     # a name that is no field's may be a text
     name = next(filter(_FIELD.fullmatch, results), None)
-    return InvalidRequest(
-        f"{'a key' if name is None else repr(name)} is there twice", parameter=name
-    )
+    return InvalidRequest(f"{'a key' if name is None else repr(name)} occurs twice", parameter=name)
 
 
 _SAID = {

@@ -136,7 +136,7 @@ class Computing:
 
 
 def _expired(number: int) -> Outcome:
-    return Outcome(number, problem="expired", message="nobody waits for it any more")
+    return Outcome(number, problem="expired", message="no client is waiting for it")
 
 
 def _encoded(

@@ -154,7 +154,7 @@ class FolderTokens:
             if piece in entries or entry.get("id", expected) != expected:
                 raise refused(
                     f"the added token {piece[:50]!r} has the id {str(entry.get('id'))[:20]}, "
-                    "or is there twice",
+                    "or occurs twice",
                     self._where,
                     f"it must have {expected}: the ids continue after the vocabulary's, in order",
                 )
