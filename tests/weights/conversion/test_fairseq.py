@@ -206,6 +206,21 @@ def test_a_head_for_classes(tmp_path: Path) -> None:
     assert ours.config.classifier_dropout == 0.3
 
 
+@pytest.mark.usefixtures("opened_here")
+def test_another_activation_in_the_head_is_refused(tmp_path: Path) -> None:
+    """The head was converted, and answered with tanh."""
+    theirs = made(RobertaForSequenceClassification, write_vocabulary(tmp_path / "in"))
+    state = theirs.state_dict()
+    weights = fairseq_names(state, side="encoder", norm="emb_layer_norm")
+    heads = {name: value for name, value in state.items() if name.startswith("classifier.")}
+    for name, value in heads.items():
+        weights[name.replace("classifier.", "classification_heads.mnli.")] = value
+    settings = arguments(pooler_activation_fn="relu")
+    torch.save({"args": settings, "model": weights}, tmp_path / "in" / "a.pt")
+    with pytest.raises(ModelFolderError, match="pooler_activation_fn is 'relu', not 'tanh'"):
+        convert(tmp_path / "in", tmp_path / "out")
+
+
 def test_ids_are_those_of_fairseq(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     theirs = made(RobertaForMaskedLM, write_vocabulary(folder))

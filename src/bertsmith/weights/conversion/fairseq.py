@@ -177,6 +177,9 @@ def _config(settings: dict[str, Any], tensors: dict[str, Tensor], path: Path) ->
         _refuse("holds no layers of a RoBERTa of fairseq's", path)
     activation = str(settings.get("activation_fn", "gelu"))
     classifies = "classifier.out_proj.weight" in tensors
+    of_head = settings.get("pooler_activation_fn", "tanh")
+    if classifies and of_head != "tanh":
+        _refuse(f"pooler_activation_fn is {str(of_head)[:80]!r}, not 'tanh' as in RoBERTa", path)
     return {
         "architectures": [f"RobertaFor{'SequenceClassification' if classifies else 'MaskedLM'}"],
         "attention_probs_dropout_prob": settings.get("attention_dropout", 0.1),
