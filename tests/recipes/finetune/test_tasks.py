@@ -33,7 +33,7 @@ from bertsmith.tasks.table import TASKS
 from bertsmith.text.config import Columns
 from bertsmith.text.examples.formats.choices import Choice
 from bertsmith.training.run_folder import read_record
-from bertsmith.weights.folder import load_model, read_config
+from bertsmith.weights.folder import load_model, read_config, save_model, start_from
 from bounds import metric
 
 QUICK = FinetuneSettings(
@@ -311,6 +311,20 @@ def test_scores_of_tags_are_those_of_seqeval_over_the_predictions(
         assert figures["scores"][name]["value"] == metric(expected)
         assert figures["types"]["X"][name] == metric(expected)
     assert figures["types"]["X"]["support"] == sum(tag == "B-X" for tags in true for tag in tags)
+
+
+def test_types_of_entities_are_shown_by_their_whole_names(
+    base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two that begin alike looked the same: names were cut at 16 characters."""
+    types = ("organisation-political", "organisation-public")
+    labels = ("O", *(f"{part}-{name}" for name in types for part in "BI"))
+    save_model(tmp_path / "model", *start_from(base_folder, predicts="tags", labels=labels))
+    rows = [f"word1 B-{name}\nword2 O\n" for name in types]
+    (tmp_path / "test.conll").write_text("\n".join(rows), encoding="utf-8")
+    evaluate(EvaluateConfig(model=tmp_path / "model", file=tmp_path / "test.conll"))
+    shown = "".join(capsys.readouterr())
+    assert all(f"{name:>22} " in shown for name in types)
 
 
 def test_entities_are_characters_of_raw_text(

@@ -139,14 +139,14 @@ def labelled_rows(
 
 def _print_types(scores: Mapping[str, EntityScores]) -> dict[str, dict[str, float]]:
     """Print the scores of each type of entity, and return them."""
-    for label, score in scores.items():
+    names = [printable(label) or "(no type)" for label in scores]
+    width = max([16, *map(len, names)])
+    for name, score in zip(names, scores.values(), strict=True):
         shares = f"precision {percent(score.precision)} %, recall {percent(score.recall)} %"
-        name = printable(label, 16) or "(no type)"
-        say(f"{name:>16} {percent(score.f1):>7} %  F1 ({shares}; {score.true:,} true)")
+        say(f"{name:>{width}} {percent(score.f1):>7} %  F1 ({shares}; {score.true:,} true)")
     if len(scores) > 1:
-        say(
-            f"{score_label('macro_f1'):>16} {percent(macro_f1(scores)):>7} %  mean of the types' F1"
-        )
+        mean, name = percent(macro_f1(scores)), score_label("macro_f1")
+        say(f"{name:>{width}} {mean:>7} %  mean of the types' F1")
     return {
         label: {
             "f1": score.f1,
