@@ -419,6 +419,12 @@ class Task(Generic[R]):
     measuring: Measuring[R]
     present: Presentation[R]
 
+    def cluster_keys(self, rows: Sequence[R]) -> Sequence[Hashable]:
+        """Return the keys of the clusters of rows, where there are none their identities."""
+        return (
+            [self.identity(row) for row in rows] if self.clusters is None else self.clusters(rows)
+        )
+
 
 def counted_rows(task: Task[Any], rows: Sequence[Any]) -> str:
     """Return the number of rows with their unit: ``1 question``."""
@@ -482,9 +488,7 @@ def clusters_of(task: Task[Any], rows: Sequence[Any], evidence: Evidence) -> Clu
     """
     if len(evidence) < len(rows):
         return Clusters.alone(len(evidence))
-    if task.clusters is not None:
-        return Clusters(task.clusters(rows))
-    return Clusters([task.identity(row) for row in rows])
+    return Clusters(task.cluster_keys(rows))
 
 
 def right_rows(task: Task[Any], evidence: Evidence) -> Right | None:

@@ -102,6 +102,22 @@ def test_the_strength_is_chosen_by_the_score_of_the_task(tiny_tokenizer: Tokeniz
     assert found.mean > 0.2
 
 
+def test_copies_of_a_text_are_in_one_fold(tiny_tokenizer: Tokenizer) -> None:
+    """Divided among the folds, they made the weakest regularisation the best: it knew them."""
+    random = np.random.default_rng(5)
+    words = [random.choice([f"w{k}" for k in range(30)], 5).tolist() for _ in range(90)]
+    rows = [
+        row(" ".join(text), number=float(("w1" in text) + ("w2" in text) + random.normal()))
+        for text in words
+    ]
+    found = tfidf_baseline(prepared(tiny_tokenizer, REGRESSION, [*3 * rows[:60], *rows[60:]], 180))
+    alone = tfidf_baseline(prepared(tiny_tokenizer, REGRESSION, rows, 60))
+    assert isinstance(found, BaselineScores)
+    assert isinstance(alone, BaselineScores)
+    strengths = [float(of.detail.split("1/")[1].split(";")[0]) for of in (found, alone)]
+    assert strengths[0] <= 1 >= strengths[1]
+
+
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_a_few_examples_are_enough(count: int) -> None:
     features, truths = np.eye(5)[:count], np.arange(count) % 2

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bertsmith.core.streams import Purpose, stream
 from bertsmith.evaluation.metrics import mean_and_spread
+from bertsmith.evaluation.significance import Clusters
 from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.tasks.task import Evidence, Scores, score_answers
 
@@ -128,6 +129,16 @@ class StrengthSelection:
     score: RowScore | None = None
     """The score that is chosen by; None for what the linear models are fitted for, right classes
     or labels and small squared errors."""
+    groups: NDArray[np.int64] | None = None
+    """For each row the number of its group, which is whole in one fold, in the order of their first
+    rows; None if each row is a group."""
+
+
+def row_groups(prepared: Prepared, rows: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """Return the groups of the training rows, or of some of them, by which dev is cut too."""
+    task, data = prepared.task, prepared.data
+    examples = data.train if rows is None else [data.train[row] for row in rows.tolist()]
+    return Clusters(task.cluster_keys(examples)).numbers
 
 
 def task_score(prepared: Prepared, rows: NDArray[np.int64] | None = None) -> RowScore | None:
@@ -186,7 +197,8 @@ def chosen_strength(
     if len(strengths) == 1:
         return strengths[0], 1
     kinds = truths if predicts == "class" else np.zeros(len(truths), np.int64)
-    fold = _folds(kinds)
+    groups = np.arange(len(truths)) if selection.groups is None else selection.groups
+    fold = _folds(kinds, groups)
     rows = np.arange(len(truths))
     if selection.rows is not None and selection.rows < len(truths):
         random = np.random.default_rng(int(stream(Purpose.FOLD_ROWS)))
@@ -270,13 +282,14 @@ def _logistic(features: Any, classes: Truths, strength: float) -> Any:  # noqa: 
         return LogisticRegression(C=strength, max_iter=500).fit(features, classes)
 
 
-def _folds(kinds: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the fold of each row, stratified by kind, after a shuffle."""
+def _folds(kinds: NDArray[np.int64], groups: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the fold of each row, that of its group, stratified by kind, after a shuffle."""
+    kinds = kinds[np.unique(groups, return_index=True)[1]]
     order = np.random.default_rng(int(stream(Purpose.FOLDS))).permutation(len(kinds))
     order = order[np.argsort(kinds[order], kind="stable")]
     fold = np.empty(len(kinds), np.int64)
     fold[order] = np.arange(len(kinds)) % _FOLDS
-    return fold
+    return fold[groups]
 
 
 def _cross_validated(

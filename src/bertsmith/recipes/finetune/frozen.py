@@ -34,6 +34,7 @@ from bertsmith.recipes.finetune.baselines import (
     StrengthSelection,
     linear_answers,
     measured_baseline,
+    row_groups,
     task_score,
 )
 from bertsmith.recipes.finetune.inputs import Prepared
@@ -140,7 +141,7 @@ def _baseline(
 ) -> BaselineScores:
     features, dev_features = _standardised(train, dev)
     outputs, truths = max(len(sample.data.labels), 1), np.asarray(sample.train.labels)
-    selection = StrengthSelection(score=task_score(sample))
+    selection = StrengthSelection(score=task_score(sample), groups=row_groups(sample))
     answers, _ = linear_answers(
         sample.task.head, features, truths, dev_features, outputs, FROZEN_STRENGTHS, selection
     )

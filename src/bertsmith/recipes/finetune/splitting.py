@@ -35,7 +35,7 @@ def split(task: Task[R], rows: Sequence[R], share: float, seed: int) -> tuple[li
     that were stated and cannot be held out whole.
     """
     identities = [task.identity(row) for row in rows]
-    clusters = identities if task.clusters is None else list(task.clusters(rows))
+    clusters = task.cluster_keys(rows)
     held_out = set[int]()
     # not by their numbers: there may be more copies than rows that share a cluster
     if len(set(zip(clusters, identities, strict=True))) > len(set(clusters)):

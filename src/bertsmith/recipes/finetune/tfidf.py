@@ -30,6 +30,7 @@ from bertsmith.recipes.finetune.baselines import (
     chosen_strength,
     linear_answers,
     measured_baseline,
+    row_groups,
     task_score,
 )
 from bertsmith.recipes.finetune.config import FinetuneSettings
@@ -139,6 +140,7 @@ def tfidf_baseline(
                 _strength_selection(train_features, learned, planned),
                 until=until,
                 score=task_score(prepared, chosen),
+                groups=row_groups(prepared, chosen),
             )
             bar.note("fitting")
             strength, tried = chosen_strength(
