@@ -120,7 +120,14 @@ def test_examples_are_read_with_the_columns_that_the_teacher_was_trained_on(
     assert "text is 'notes', label is 'grade'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("stated", "read"), [({}, "tail"), ({"truncation": "windows"}, "windows")])
+@pytest.mark.parametrize(
+    ("stated", "read"),
+    [
+        ({}, "tail"),
+        ({"truncation": "windows"}, "windows"),
+        ({"truncation": "head"}, "head"),
+    ],
+)
 def test_that_part_of_long_texts_is_read_which_the_teacher_was_trained_on(
     stated: Options, read: Fit, options: Options, tmp_path: Path
 ) -> None:

@@ -116,7 +116,7 @@ def _refuse_labelled(config: DistilConfig) -> None:
         counts_trainings = name in ("seeds", "side_by_side")
         of_labelled = (
             counts_trainings
-            or name in ("cache", "cache_gigabytes")
+            or name in ("cache", "cache_gigabytes", "plain")
             or (option.path[0] == "settings" and name != "seed")
         )
         # a store has a single training, so that 1 is true

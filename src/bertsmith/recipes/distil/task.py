@@ -173,7 +173,11 @@ def _read(
     length = inputs.length(settings, trainings, device)
     if length.message:
         say(length.message)
-    settings = replace(settings, max_length=_readable_length(config, length.longest))
+    settings = replace(
+        settings,
+        max_length=_readable_length(config, length.longest),
+        truncation=settings.chosen_truncation,
+    )
     if trained is not None and settings.stride is None and settings.max_length == trained.longest:
         # a stride belongs to the length that it was chosen for
         settings = replace(settings, stride=trained.stride)
@@ -185,12 +189,11 @@ def _read(
 def _as_teacher_reads(settings: FinetuneSettings, trained: Preprocessing) -> FinetuneSettings:
     """Return the settings with the part of long texts that the teacher was trained to read.
 
-    Its answers to another part are not what it knows. Options that are given hold, except
-    `--truncation head`, which is not told from the default.
+    Its answers to another part are not what it knows. Options that are given hold.
     """
     if settings.max_length is None:
         settings = replace(settings, max_length=trained.longest)
-    if settings.truncation == FinetuneSettings.truncation != trained.long:
+    if settings.truncation is None and trained.long != settings.chosen_truncation:
         say(f"long texts are read as in the teacher's training: --truncation {trained.long}")
         settings = replace(settings, truncation=trained.long)
     return settings

@@ -116,9 +116,10 @@ class FinetuneSettings(Config):
     """Maximum number of tokens in a sequence, up to the model's limit. By default enough for 95 %
     of the texts, at least 128, at most 512, and fewer if that would take hours; 384 for spans, 128
     for tags and for GLUE's tasks."""
-    truncation: Fit = "head"
+    truncation: Fit | None = None
     """Part of a longer text that is read: head, tail, head+tail, or windows, which cover all of it;
-    tags and spans always use windows."""
+    by default head, or where a student is distilled that of its teacher. Tags and spans always use
+    windows."""
     stride: int | None = None
     """Number of tokens that two successive windows share, for tags and spans; a third of a window
     by default."""
@@ -210,6 +211,11 @@ class FinetuneSettings(Config):
         """Return the number of epochs, which is known when training begins."""
         assert self.epochs is not None
         return self.epochs
+
+    @property
+    def chosen_truncation(self) -> Fit:
+        """Return the part of longer texts that is read."""
+        return self.truncation or "head"
 
     @property
     def chosen_precision(self) -> Precision:

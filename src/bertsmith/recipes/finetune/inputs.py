@@ -367,7 +367,7 @@ def _check_not_several(train: Path, data: LabelledData[Any]) -> None:
 def limits_of(task: Task[Any], settings: FinetuneSettings, limit: int) -> ReadingLimits:
     """Return the limits of reading, by the settings and the model's limit."""
     longest = min(settings.max_length or task.learning.longest, limit)
-    return ReadingLimits(longest=longest, long=settings.truncation, stride=settings.stride)
+    return ReadingLimits(longest=longest, long=settings.chosen_truncation, stride=settings.stride)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -434,8 +434,7 @@ def check_task(task: Task[Any], config: FinetuneSettings) -> None:
                 f"--{name.replace('_', '-')} is {value}, and {task.name} has no classes",
                 remedy="leave it out",
             )
-    given = None if config.truncation == FinetuneSettings.truncation else config.truncation
-    check_windows(task, given, config.stride)
+    check_windows(task, config.truncation, config.stride)
     if config.target_accuracy is not None and "min_confidence" not in task.answers.thresholds:
         raise ConfigError(
             f"--target-accuracy is {config.target_accuracy}, and {task.name} has neither classes "

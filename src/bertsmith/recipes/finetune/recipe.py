@@ -153,7 +153,8 @@ def _resolve_settings(
     earlier = (folder.settings("finetune") or {}).get("settings", {})
     precision = training_precision(config.settings.precision, device, earlier.get("precision"))
     width, rows = inputs.base.config.encoder.hidden, len(inputs.data.train)
-    settings = replace(config.settings, precision=precision)
+    truncation = config.settings.chosen_truncation
+    settings = replace(config.settings, precision=precision, truncation=truncation)
     settings, rate_note = settings.with_rate(width, earlier.get("learning_rate"))
     settings, epochs_note = settings.with_epochs(rows, earlier.get("epochs"))
     experiment, notes = config.experiment, [rate_note, epochs_note]
