@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 from pathlib import Path
@@ -71,6 +72,40 @@ def test_vectors_are_weighted_components_of_what_the_teacher_makes_of_a_piece(
     # directions may point either way
     signs = np.sign((found[5:] * expected).sum(0))
     close_to_transformers(found[5:], expected * signs)
+
+
+def test_the_vector_of_a_piece_is_pooled_as_the_teachers_folder_says(
+    made: tuple[Path, Path, Path], tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    """It was the mean, whatever the folder of sentence-transformers said."""
+    from sentence_transformers import SentenceTransformer
+
+    modules = importlib.import_module("sentence_transformers.sentence_transformer.modules")
+    teacher, store, _ = made
+    torch.manual_seed(3)
+    stack = [
+        modules.Transformer(str(teacher)),
+        modules.Pooling(24, pooling_mode=("cls", "max")),
+        modules.Dense(48, 20, activation_function=torch.nn.Tanh()),
+        modules.Normalize(),
+    ]
+    theirs = SentenceTransformer(modules=stack[:3], device="cpu").eval()
+    SentenceTransformer(modules=stack, device="cpu").save(str(tmp_path / "teacher"))
+    config = DistilConfig(
+        teacher=tmp_path / "teacher", data=store, out=tmp_path / "out",
+        student=StudentConfig(student="20"), method=("static",),
+    )  # fmt: skip
+    distil(config)
+    ids = torch.arange(5, tokenizer.size)
+    around = torch.stack([torch.full_like(ids, 2), ids, torch.full_like(ids, 3)], 1)
+    features = {"input_ids": around, "attention_mask": torch.ones_like(around)}
+    with torch.no_grad():
+        rows = theirs(features)["sentence_embedding"].double().numpy()
+    counts = TokenStore(store).counts(tokenizer.size)
+    shares = (counts[5:] + 1) / (counts[5:].sum() + len(ids))
+    expected = PCA(20).fit_transform(rows) * (1e-4 / (1e-4 + shares))[:, None]
+    found = load_file(tmp_path / "out" / "model.safetensors")["embedding.weight"][5:]
+    close_to_transformers(found @ found.T, expected @ expected.T)
 
 
 def test_sentence_transformers_and_embed_open_the_folder(

@@ -1,14 +1,17 @@
 """A static student: a vector for each piece of the vocabulary, and nothing else.
 
-The vector of a piece is what the teacher makes of it alone, between its special tokens. Principal
-components leave the directions in which these differ most, and frequent pieces count less:
-a/(a + p) for a piece of the share p (Arora et al. 2017, section 3; so does Model2Vec).
+The vector of a piece is what the teacher makes of it alone, between its special tokens, pooled as
+its folder says, after its Dense layers. Principal components leave the directions in which these
+differ most, and frequent pieces count less: a/(a + p) for a piece of the share p (Arora et al.
+2017, section 3; so does Model2Vec).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -21,11 +24,15 @@ from bertsmith.core.files import name_is_taken
 from bertsmith.core.log import progress, say
 from bertsmith.core.ownership import claimed_output
 from bertsmith.core.printable import shell_word
-from bertsmith.engine.config import EngineConfig
+from bertsmith.engine.config import EngineConfig, FeatureConfig
+from bertsmith.engine.features import width as width_of
 from bertsmith.engine.prepared import Prepared, prepare_model
+from bertsmith.network.config import VectorPooling
+from bertsmith.network.pooling import AfterPooling, UnitLength, pooled
 from bertsmith.recipes.distil.config import DistilConfig
 from bertsmith.recipes.pretrain.starting import check_store_vocabulary
 from bertsmith.store.store import TokenStore
+from bertsmith.tasks.opening import folder_features
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.folder import load_model
 from bertsmith.weights.sentence_folder import read_sentence_folder, save_static
@@ -81,14 +88,18 @@ def _distilled(config: DistilConfig, width: int) -> StaticOutcome:
     model, tokenizer = load_model(folder)
     store = TokenStore(config.data)
     check_store_vocabulary(store, folder)
-    if width > model.config.encoder.hidden:
+    features, layers = folder_features(
+        FeatureConfig(), model, tokenizer, sentences, where=config.teacher
+    )
+    # a longer vector weighs more in the mean over a text
+    after = [layer.double() for layer in layers if not isinstance(layer, UnitLength)]
+    if width > (widest := width_of(model, features, after)):
         raise ConfigError(
-            f"--student is {width}, and the teacher's vectors are {model.config.encoder.hidden} "
-            "wide",
-            remedy="give at most that",
+            f"--student is {width}, and the teacher's vectors are {widest} wide",
+            remedy=f"give at most {widest}",
         )
     engine = prepare_model(model, EngineConfig(precision="fp32"))
-    result = piece_vectors(engine, tokenizer)
+    result = piece_vectors(engine, tokenizer, features, after)
     vectors, components = principal_components(
         result, width, store.counts(tokenizer.size), tokenizer
     )
@@ -103,19 +114,26 @@ def _distilled(config: DistilConfig, width: int) -> StaticOutcome:
 
 
 @torch.no_grad()
-def piece_vectors(engine: Prepared, tokenizer: Tokenizer) -> NDArray[np.float64]:
-    """Return a teacher's vector of each piece alone, (pieces, hidden); 0 of special tokens.
+def piece_vectors(
+    engine: Prepared, tokenizer: Tokenizer, features: FeatureConfig, after: Sequence[AfterPooling]
+) -> NDArray[np.float64]:
+    """Return a teacher's vector of each piece alone, (pieces, width); 0 of special tokens.
 
-    It is the mean over the piece and the special tokens around it.
+    It is pooled over the piece and the special tokens around it, as `features` say, before the
+    layers `after`.
     """
     ordinary = np.asarray(tokenizer.ordinary_ids)
     around = [np.array([*tokenizer.begin, item, *tokenizer.end], np.int32) for item in ordinary]
     examples = EncodedExamples.of(around)
-    vectors = np.zeros((tokenizer.size, engine.model.config.encoder.hidden))
+    pooling = cast("tuple[VectorPooling, ...]", features.kinds)
+    vectors = np.zeros((tokenizer.size, width_of(engine.model, features, after)))
     with progress("the teacher", len(ordinary), "pieces") as bar:
         for units, batch in engine.forward.batches(engine.model, examples):
             last = engine.model.encoder(batch).last.double()
-            vectors[ordinary[units]] = last.unflatten(0, (len(units), -1)).mean(1).numpy()
+            result = pooled(pooling, last, batch.offsets)
+            for layer in after:
+                result = layer(result)
+            vectors[ordinary[units]] = result.numpy()
             bar.advance(len(units))
     return vectors
 
