@@ -14,7 +14,7 @@ from bertsmith.tasks.config import Reading
 from bertsmith.tasks.multi_label import MULTI_LABEL
 from bertsmith.tasks.rank import RANK
 from bertsmith.tasks.tag import TAG
-from bertsmith.text.config import Columns
+from bertsmith.text.config import Columns, LabelSeparator
 
 TRAINED = Preprocessing(longest=16, text_column="body", label_column="grade")
 
@@ -68,6 +68,31 @@ def test_several_labels_are_separated_as_in_training(tmp_path: Path) -> None:
     assert read(Columns()) == [("x", "y, z"), ("x",)]
     assert read(Columns(label_separator="|")) == [("x;y, z",), ("x",)]
     assert Preprocessing.from_dict(trained.to_dict()) == trained
+
+
+@pytest.mark.parametrize(
+    ("sign", "cells", "read"),
+    [
+        # the separator was asked for, since labels were between other signs in training
+        (",", ["x|y", "z"], [("x", "y"), ("z",)]),
+        ("auto", ["x, y", "x", "y, z"], [("x", "y"), ("x",), ("y", "z")]),
+        # that of training divides a label here, and another one divides none into known labels
+        (";", ["x; r, s"], [("x", "r, s")]),
+        (",", ["x|unknown", "y"], [("x|unknown",), ("y",)]),
+    ],
+)
+def test_several_labels_are_separated_by_what_leaves_those_of_the_model(
+    tmp_path: Path, sign: LabelSeparator, cells: list[str], read: list[tuple[str, ...]]
+) -> None:
+    trained = Preprocessing(longest=16, label_separator=sign)
+    file = tmp_path / "rows.csv"
+    rows = [f'text {number},"{cell}"' for number, cell in enumerate(cells)]
+    file.write_text("\n".join(["text,topics", *rows]), encoding="utf-8")
+    reading = reading_as_trained(
+        Reading(), trained, str(file), labelled=True, several=("x", "y", "z", "r, s")
+    )
+    labelled = MULTI_LABEL.reader.labelled(file, MULTI_LABEL.reader.resolve(file, reading))
+    assert [row.labels for row in labelled] == read
 
 
 def test_the_part_of_a_cell_that_is_the_label_is_that_of_training(tmp_path: Path) -> None:

@@ -489,7 +489,10 @@ def test_labels_that_were_separated_in_training_are_when_evaluated(
         )
     )  # fmt: skip
     assert evaluate(EvaluateConfig(model=outcome.model, file=few))["rows"] == 2
+    # only bars leave labels of the model here, and in the next file nothing does
     few.write_text("text,labels\nword0,a|b\nword3,c\n", encoding="utf-8")
+    assert evaluate(EvaluateConfig(model=outcome.model, file=few))["rows"] == 2
+    few.write_text("text,labels\nword0,a|b\nword3,b;c\n", encoding="utf-8")
     with pytest.raises(ExampleError, match=r"'a\|b' is none of .*: pass --label-separator '\|'"):
         evaluate(EvaluateConfig(model=outcome.model, file=few))
 

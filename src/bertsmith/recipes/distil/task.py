@@ -139,8 +139,14 @@ def _read(
 
     What auto stands for in the settings is what it was when the run in the folder began.
     """
-    trained = read_config(config.teacher).preprocessing
-    reading = reading_as_trained(config.settings.reading, trained, str(config.data), labelled=True)
+    network, file = read_config(config.teacher), str(config.data)
+    trained, several = (
+        network.preprocessing,
+        network.labels if network.predicts == "classes" else (),
+    )
+    reading = reading_as_trained(
+        config.settings.reading, trained, file, labelled=True, several=several
+    )
     earlier_precision = (folder.settings("distil") or {}).get("settings", {}).get("precision")
     precision = training_precision(config.settings.precision, device, earlier_precision)
     settings = replace(config.settings, reading=reading, precision=precision)

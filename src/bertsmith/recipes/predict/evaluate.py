@@ -124,7 +124,8 @@ def labelled_rows(
     refuse_pipe(file)
     task, trained = answering.task, config.preprocessing
     pairs = None if trained is None else trained.pairs
-    reading = reading_as_trained(reading, trained, str(file), labelled=True)
+    several = answering.labels if task.head == "classes" else ()
+    reading = reading_as_trained(reading, trained, str(file), labelled=True, several=several)
     reading = task.reader.resolve(file, reading)
     rows = list(checked_pairs(task.reader.to_measure(file, reading), pairs))
     rows = list(pick_classes(task, rows, reading.columns, known=answering.labels))

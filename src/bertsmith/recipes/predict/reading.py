@@ -14,6 +14,7 @@ from bertsmith.network.config import Preprocessing
 from bertsmith.tasks.config import Reading
 from bertsmith.text.config import USUAL_TAGS, Columns
 from bertsmith.text.examples.columns import USUAL_NAMES
+from bertsmith.text.examples.detection import known_separator
 from bertsmith.text.examples.formats.conll import is_laid_out
 from bertsmith.text.examples.formats.tag_tables import recognise_tag_table
 from bertsmith.text.headers import index_of, is_position, stated_header
@@ -24,12 +25,18 @@ _LINES = 50
 
 
 def reading_as_trained(
-    reading: Reading, trained: Preprocessing | None, file: str, *, labelled: bool
+    reading: Reading,
+    trained: Preprocessing | None,
+    file: str,
+    *,
+    labelled: bool,
+    several: Sequence[str] = (),
 ) -> Reading:
     """Return how a file is read: texts, and labels, from the columns of training if none is named.
 
     Says so where the file lacks one: the usual names are looked for then. Labels are taken from
-    their cells as in training, unless an option says otherwise.
+    their cells as in training, unless an option says otherwise. Of a model of `several` labels a
+    text, the separator is taken that alone divides the cells into these.
     """
     columns, path = reading.columns, Path(file)
     if trained is None or file == "-":
@@ -53,7 +60,16 @@ def reading_as_trained(
         trained_columns["label_until"] = trained.label_until
     if labelled and columns.label_separator == "auto":
         trained_columns["label_separator"] = trained.label_separator
-    return reading.override(**{f"columns.{key}": name for key, name in trained_columns.items()})
+    reading = reading.override(**{f"columns.{key}": name for key, name in trained_columns.items()})
+    if several and columns.label_separator == "auto":
+        sign, of_training = known_separator(path, reading.columns, several), trained.label_separator
+        if sign is not None and sign != of_training:
+            if of_training != "auto":
+                say(
+                    f"{path.name}: labels are separated by {sign!r}, in training by {of_training!r}"
+                )
+            reading = reading.override(**{"columns.label_separator": sign})
+    return reading
 
 
 def _columns_of(

@@ -395,11 +395,7 @@ def label_separator(path: Path, columns: Columns) -> Literal["|", ",", ";"]:
         return columns.label_separator
     if columns.labels or path.is_dir() or has_labels(path, columns):
         return "|"
-    head, rows = _beginning(path, columns)
-    file = TextFile(path, ExampleError, columns.encoding)
-    places = locate_columns(head, columns, file, need_label=True)
-    assert places.label is not None
-    values = [row[places.label] for row in rows]
+    values = _labels_of_table(path, columns)
     lists = any(isinstance(value, str) and value.lstrip().startswith("[") for value in values)
     if lists or any(isinstance(value, str) and "|" in value for value in values):
         return "|"
@@ -411,8 +407,37 @@ def label_separator(path: Path, columns: Columns) -> Literal["|", ",", ";"]:
             f"a label is {cells[0][:40]!r}, several labels or one with a {_SIGN_NAMES[sign]} in it"
         )
         remedy = f"state the separator of labels: --label-separator '{sign}' or '|'"
-        raise file.fault(problem, remedy=remedy)
+        raise TextFile(path, ExampleError, columns.encoding).fault(problem, remedy=remedy)
     return sign
+
+
+def known_separator(
+    path: Path, columns: Columns, known: Collection[str]
+) -> Literal["|", ",", ";"] | None:
+    """Return the separator that divides the cells of a multi-label file into `known` labels.
+
+    None if not exactly one does. Raises `ExampleError`.
+    """
+    if columns.labels or path.is_dir() or has_labels(path, columns):
+        return None
+    cells = [value for value in _labels_of_table(path, columns) if isinstance(value, str) and value]
+    signs: tuple[Literal["|", ",", ";"], ...] = ("|", ",", ";")
+    found = [
+        sign
+        for sign in signs
+        if any(sign in cell for cell in cells)
+        and all(part.strip() in known for cell in cells for part in cell.split(sign))
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _labels_of_table(path: Path, columns: Columns) -> list[object]:
+    """Return the cells of the label's column in the first rows of a table."""
+    head, rows = _beginning(path, columns)
+    file = TextFile(path, ExampleError, columns.encoding)
+    places = locate_columns(head, columns, file, need_label=True)
+    assert places.label is not None
+    return [row[places.label] for row in rows]
 
 
 def _or_none(parse: Callable[[object], Parsed | None], value: object) -> Parsed | None:
