@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.text.config import USUAL, Columns
-from bertsmith.text.examples.detection import recognise
+from bertsmith.text.examples.detection import recognise, unread_texts
 from bertsmith.text.examples.formats.choices import read_choices
 from mutated import good_files
 
@@ -44,6 +45,9 @@ def table(*rows: str) -> str:
             "pair",
             "two texts, and 'label' holds 1",
         ),
+        ("a.csv", "claim,evidence,label\nx,y,a\n", "pair", "two texts, and 'label' holds 1"),
+        ("a.csv", "question,context,label\nx,y,a\n", "pair", "two texts, and 'label' holds 1"),
+        ("a.csv", "question,answer\nx,a\ny,b\n", "classify", "'answer' holds 2 classes"),
         ("a.tsv", "text\tscore\nx\t1\ny\t2.5\n", "regression", "'score' holds numbers with fract"),
         ("a.tsv", "sentence1\tsentence2\tscore\nx\ty\t.5\n", "regression", "with fractions"),
         ("a.tsv", "text\tlabels\nx\ta\ny\ta|b\n", "multi-label", "labels with | between them"),
@@ -121,6 +125,16 @@ def test_labels_are_found_under_names_in_the_plural(tmp_path: Path, name: str) -
             "a.jsonl",
             '{"query": "a", "passages": {"passage_text": ["b"], "is_selected": [1]}}\n',
             "to rank passages, write each in a row of its own: query, passage and relevance",
+        ),
+        (
+            "a.csv",
+            "question,answer,label\nx,y,1\n",
+            "pass --text-column question --text-pair-column answer, or --text-column question",
+        ),
+        (
+            "a.jsonl",
+            '{"query": "a", "answer": "b", "relevance": 1}\n',
+            "'query' and 'answer' may be pairs, or the text may be 'query' alone",
         ),
         ("a.csv", "", "holds no examples"),
         ("a.jsonl", "\n", "holds no examples"),
@@ -277,3 +291,36 @@ def test_every_good_file_is_recognised(tmp_path: Path) -> None:
         if name in ("pair.tsv", "rte.xml"):
             expected = "pair"
         assert recognise(path, columns).task == expected, name
+
+
+def _reviews(count: int = 20) -> list[dict[str, object]]:
+    return [
+        {
+            "title": f"this is title number {n} of all",
+            "text": f"the film is text {n}",
+            "label": n % 2,
+            "place": ("the United States of America", "the Isle of Man")[n % 2],
+            "when": f"Mon Apr {n} 22:19:45 PDT 2009",
+            "parts": f'["a list of parts", "number {n}"]',
+        }
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_columns_of_texts_that_are_not_read_are_named(tmp_path: Path, kind: str) -> None:
+    """They were dropped without a word; places, dates and lists are no texts."""
+    file, rows = tmp_path / f"a.{kind}", _reviews()
+    if kind == "jsonl":
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    else:
+        with file.open("w", newline="", encoding="utf-8") as opened:
+            writer = csv.DictWriter(opened, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    note = f"a.{kind}: 'title' holds texts too, and is not read; --text-pair-column names a second"
+    assert unread_texts(file, USUAL, grouped=False) == f"{note} text"
+    for columns in (Columns(text="text"), Columns(text="title", text_pair="text")):
+        assert unread_texts(file, columns, grouped=False) == ""
+    pair = Columns(text_pair="title")
+    assert unread_texts(file, pair, grouped=False) == ""

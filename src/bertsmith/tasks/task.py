@@ -226,6 +226,8 @@ class Reader(Generic[R]):
     """The reading, with what it leaves open decided from a labelled file."""
     layout: Callable[[Path, Reading], str] = _no_text
     """A description of a labelled file, such as its header and columns."""
+    unread_columns: Callable[[Path, Reading], str] = _no_text
+    """A note on columns of a labelled file that hold texts and are not read; "" without any."""
     of_text: Callable[[Example], R] | None = None
     """A text as a row; None where a row is more than that."""
     pairs: bool = False

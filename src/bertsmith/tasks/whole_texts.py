@@ -13,6 +13,7 @@ from bertsmith.engine.predictor import text_length
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.labels import require_labels, unknown_label
 from bertsmith.tasks.task import Labels, Reader, ReadingLimits
+from bertsmith.text.examples.detection import unread_texts
 from bertsmith.text.examples.example import Example, folded
 from bertsmith.text.examples.reading import Kind, describe_examples, has_labels, read_examples
 from bertsmith.text.opening import kind_of
@@ -27,6 +28,7 @@ def text_reader(kind: Kind) -> Reader[Example]:
         unlabelled=partial(_read, kind=kind, labelled=False),
         characters=text_length,
         layout=partial(describe_texts, kind),
+        unread_columns=partial(_unread_columns, kind),
         of_text=_identity_row,
         pairs=True,
         reads_lines=_reads_lines,
@@ -42,6 +44,10 @@ def _read(file: Path, reading: Reading, *, kind: Kind, labelled: bool) -> Iterat
 def describe_texts(kind: Kind, file: Path, reading: Reading) -> str:
     """Return the header and the columns of a table, or how a folder is laid out."""
     return describe_examples(file, reading.columns, kind, need_label=True)
+
+
+def _unread_columns(kind: Kind, file: Path, reading: Reading) -> str:
+    return unread_texts(file, reading.columns, grouped=kind == "rank")
 
 
 def _identity_row(example: Example) -> Example:

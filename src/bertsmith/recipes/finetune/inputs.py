@@ -82,6 +82,8 @@ def read_labelled(
     of_train, of_dev = (_labels_of(task, part) for part in (rows, measured))
     rows = list(pick_classes(task, rows, reading.columns, known=of_dev))
     print_rows(task, rows, train, reading)
+    if note := task.reader.unread_columns(train, reading):
+        say(note)
     labels = task.labels.names(rows, known_labels)
     columns = [name for name in reading.columns.labels if not is_position(name)]
     if absent := [name for name in columns if name not in labels]:

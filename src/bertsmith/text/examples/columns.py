@@ -38,9 +38,18 @@ PAIRS = (
     ("#1 string", "#2 string"),
     ("question", "sentence"),
     ("question", "passage"),
+    ("question", "context"),
     ("query", "passage"),
     ("query", "document"),
+    ("claim", "evidence"),
+    ("context", "response"),
+    ("prompt", "response"),
+    ("sent1", "sent2"),
+    ("s1", "s2"),
+    ("q1", "q2"),
 )
+# with a label beside them; alone, the answer may be what is learned
+_MAYBE_PAIRS = (("question", "answer"), ("query", "answer"))
 TEXTS = (
     *("text", "sentence", "review", "content", "question", "comment", "message", "tweet", "body"),
     *("document", "utterance", "query", "description", "abstract", "title", "headline"),
@@ -48,8 +57,8 @@ TEXTS = (
 FIRSTS = (*TEXTS, *(first for first, _ in PAIRS))
 LABELS = (
     *("label", "labels", "gold_label", "class", "category", "target", "sentiment", "intent"),
-    *("topic", "polarity", "is_duplicate", "quality", "stars", "rating", "score", "answer", "y"),
-    *("topics", "genres", "categories", "emotions", "relevance", "rel", "grade"),
+    *("topic", "polarity", "is_duplicate", "quality", "stars", "rating", "score", "y"),
+    *("topics", "genres", "categories", "emotions", "relevance", "rel", "grade", "answer"),
 )
 # its "answer" judges an annotation, and "accept" lists the options that were chosen
 _OF_PRODIGY = ("accept", *(name for name in LABELS if name != "answer"))
@@ -110,6 +119,8 @@ def locate_columns(
         for role, index in indices.items():
             if role not in given:
                 check_unique(index, head.names, header, file)
+        if need_label and "text" not in given and "text_pair" not in indices:
+            _check_no_answers(head.names, indices.get("label"), file)
     for role in ("text", *["label"] * (need_label and not labels)):
         if role not in indices:
             guess = None if "text" in given else indices.get("text")
@@ -172,6 +183,18 @@ def _by_usual_names(
         group = first_of(head.names, GROUPS)
         indices |= {"group": group} if group is not None else {}
     return indices
+
+
+def _check_no_answers(names: Sequence[str], label: int | None, file: TextFile) -> None:
+    """Raise the file's error for texts beside answers to them, which are not the labels."""
+    for first, second in _MAYBE_PAIRS:
+        other = index_of(names, second)
+        if index_of(names, first) is not None and other not in (None, label):
+            raise file.fault(
+                f"{first!r} and {second!r} may be pairs, or the text may be {first!r} alone",
+                1,
+                f"pass --text-column {first} --text-pair-column {second}, or --text-column {first}",
+            )
 
 
 def first_of(names: Sequence[str], wanted: Sequence[str]) -> int | None:

@@ -44,8 +44,9 @@ from bertsmith.text.examples.tagged import (
     Words,
     may_be_tagged,
     recognise_scheme,
+    words_of,
 )
-from bertsmith.text.headers import index_of, is_number
+from bertsmith.text.headers import index_of, is_categorical, is_number, listed
 from bertsmith.text.opening import TextFile, kind_of, refuse_foreign
 from bertsmith.text.structured import first_keys
 from bertsmith.text.tables import TABLES, ColumnSelection, Table, TableHead
@@ -56,6 +57,8 @@ TaskName = Literal[
 Parsed = TypeVar("Parsed")
 
 _ROWS = 1000
+# rows, characters of a cell, and words that make it a text: no name, place or date
+_LOOKED_AT, _BEGINNING, _TEXT_WORDS = 200, 200, 4
 _MANY_NUMBERS = 20
 _PASSAGES = ("passage", "document")
 _SEVERAL_PASSAGES = (
@@ -339,6 +342,40 @@ def _holds_phrases(rows: Sequence[Sequence[object]], index: int) -> bool:
     """Return whether most cells of a column are texts of several words."""
     phrases = sum(isinstance(row[index], str) and " " in str(row[index]).strip() for row in rows)
     return 2 * phrases > len(rows)
+
+
+def unread_texts(path: Path, columns: Columns, *, grouped: bool) -> str:
+    """Return a note on columns of texts that are not read, where none was named; "" without any.
+
+    Rows are `grouped` to be ranked. Raises `ExampleError`.
+    """
+    if columns.text is not None or path.is_dir() or has_labels(path, columns):
+        return ""
+    head, rows = _beginning(path, columns)
+    file = TextFile(path, ExampleError, columns.encoding)
+    places = locate_columns(head, columns, file, need_label=True, grouped=grouped)
+    read = {*places.roles().values(), *places.labels}
+    unread = [
+        name
+        for index, name in enumerate(head.names)
+        if index not in read and _holds_texts([row[index] for row in rows[:_LOOKED_AT]])
+    ]
+    if not unread:
+        return ""
+    hold = "holds texts too, and is" if len(unread) == 1 else "hold texts too, and are"
+    option = "" if places.text_pair is not None else "; --text-pair-column names a second text"
+    return f"{path.name}: {listed(unread)} {hold} not read{option}"
+
+
+def _holds_texts(cells: Sequence[object]) -> bool:
+    """Return whether most cells are texts of some words, which hardly recur."""
+    texts = [cell for cell in cells if isinstance(cell, str) and cell.strip()]
+    if 2 * len(texts) <= len(cells) or is_categorical(texts):
+        return False
+    # no lists or objects
+    heads = [text[:_BEGINNING] for text in texts if text.lstrip()[0] not in "[{"]
+    words = [sum(head[start].isalpha() for start, _ in words_of(head)) for head in heads]
+    return 2 * sum(number >= _TEXT_WORDS for number in words) > len(texts)
 
 
 def _check_signs(file: TextFile, name: str, values: Sequence[object]) -> None:
