@@ -30,7 +30,7 @@ from bertsmith.recipes.pretrain.starting import continued
 from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget
-from bertsmith.weights.folder import load_model, save_model
+from bertsmith.weights.folder import load_model, read_config, save_model
 from invented import invented_documents, tokenizer
 
 __all__ = ["tokenizer"]
@@ -137,6 +137,24 @@ def test_a_pooler_that_nothing_trains_is_kept_as_it_is(
     assert not saved.config.next_sentence
     # the dropout in the folder is its parent's, whatever it was trained with
     assert saved.config.encoder == load_model(folder)[0].config.encoder
+    # that of the parent is not known
+    assert saved.config.pretrained_length is None
+
+
+def test_the_longest_sequence_of_pretraining_is_that_of_all_its_runs(
+    parents: dict[str, Path], store: Path, tmp_path: Path
+) -> None:
+    model, tokenizer = load_model(parents["whole"])
+    for earlier, longest in ((20, 25), (29, 29)):
+        model.config = model.config.pretrained_on(earlier)
+        save_model(tmp_path / "parent", model, tokenizer)
+        settings = quick(tmp_path / "parent", pairs=False)
+        config = PretrainConfig(
+            store=store, out=tmp_path / str(earlier), from_=tmp_path / "parent", steps=1,
+            settings=settings,
+        )  # fmt: skip
+        made = pretrain(config)
+        assert read_config(made.model).pretrained_length == longest
 
 
 @pytest.fixture(scope="module")

@@ -213,6 +213,7 @@ def test_the_model_gives_the_same_in_transformers(
     # as published, although pre-training had others
     assert config["hidden_dropout_prob"] == config["attention_probs_dropout_prob"] == 0.1
     assert config["max_position_embeddings"] == 40
+    assert config["bertsmith_pretrained_length"] == 31
     theirs = AutoModelForPreTraining.from_pretrained(folder).eval()
     text = invented_documents(1, seed=8)[0].paragraphs[0][:50]
     inputs = AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt")

@@ -282,6 +282,9 @@ class ModelConfig(Config):
     """For classes and choices: the calibration of prediction sets; None where there is none."""
     preprocessing: Preprocessing | None = None
     """The reading of texts when the model was fine-tuned; None where that is not known."""
+    pretrained_length: int | None = None
+    """The longest sequence of pre-training in tokens, where the encoder can read longer ones; None
+    where that is not known."""
     cross_encoder_activation: str | None = None
     """The function that a CrossEncoder of sentence-transformers applies to the outputs, a dotted
     name; bertsmith does not apply it. None for the library's default, a sigmoid for one output."""
@@ -335,6 +338,11 @@ class ModelConfig(Config):
             )
         if family.pooler == "heads" and self.masked_lm and self.head is not None:
             raise ConfigError(f"{family.title} has one head", remedy="set masked_lm to false")
+
+    def pretrained_on(self, longest: int) -> ModelConfig:
+        """Return the config of a model whose pre-training had sequences of `longest` tokens."""
+        shorter = longest < self.encoder.longest
+        return replace(self, pretrained_length=longest if shorter else None)
 
     def with_head(self, predicts: Predicts, labels: tuple[str, ...] = ()) -> ModelConfig:
         """Return the config of the encoder with a new head for a task, and no other heads.

@@ -32,6 +32,7 @@ NO_ANSWER = "bertsmith_no_answer"
 MIN_CONFIDENCE = "bertsmith_min_confidence"
 CONFORMAL = "bertsmith_conformal"
 PREPROCESSING = "bertsmith_preprocessing"
+PRETRAINED_LENGTH = "bertsmith_pretrained_length"
 _WRITER = "transformers_version"
 
 CROSS_ENCODER = "sentence_transformers"
@@ -143,6 +144,7 @@ def hub_config(config: ModelConfig, *, pad_id: int, ends: tuple[int, int]) -> di
         MIN_CONFIDENCE: config.min_confidence,
         CONFORMAL: config.conformal,
         PREPROCESSING: config.preprocessing,
+        PRETRAINED_LENGTH: config.pretrained_length,
     }
     data |= {key: plain_value(value) for key, value in own_settings.items() if value is not None}
     return dict(sorted(data.items()))
@@ -255,6 +257,10 @@ class HubConfig:
             results["conformal"] = self._optional_config(CONFORMAL, Conformal)
         if predicts is not None:
             results["preprocessing"] = self._optional_config(PREPROCESSING, Preprocessing)
+        elif _WRITER not in self._data:
+            # transformers copies it, and may have trained on longer sequences
+            longest = self._optional_number(PRETRAINED_LENGTH, 1, _MAX_SIZE)
+            results["pretrained_length"] = None if longest is None else int(longest)
         if predicts in PROBLEMS:
             results["cross_encoder_activation"] = self._cross_encoder_activation()
         return results

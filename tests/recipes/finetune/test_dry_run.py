@@ -22,6 +22,7 @@ from bertsmith.tasks.config import Reading
 from bertsmith.tasks.span import SPAN
 from bertsmith.tasks.task import Task
 from bertsmith.text.config import USUAL, Columns, TagColumns
+from bertsmith.weights.folder import load_model, save_model, start_from
 
 ROWS = 32
 
@@ -280,3 +281,44 @@ def test_types_of_entities_without_an_example_are_named(
     dev.write_text("".join(every[::2]), encoding="utf-8")
     dry_run(FinetuneConfig(model=base_folder, train=train, dev=dev, out=tmp_path / "run"))
     assert "dev has no example of 'LOC', so the scores" in capsys.readouterr().err
+
+
+def test_texts_that_are_not_read_are_named(
+    base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = tmp_path / "train.csv"
+    rows = [f"word1 and word2 of {text},{text},{label}" for _, text, label in _texts()]
+    train.write_text("\n".join(["title,text,label", *rows]), encoding="utf-8")
+    dry_run(FinetuneConfig(model=base_folder, train=train, out=tmp_path / "run"))
+    assert "train.csv: 'title' holds texts too, and is not read; --text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("trained", "told"), [(10, True), (36, False), (40, False)])
+def test_sequences_longer_than_those_of_pretraining_are_counted(
+    base_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    trained: int,
+    told: bool,
+) -> None:
+    """Positions that no pre-training had seen were read without a word."""
+    model, tokenizer = load_model(base_folder)
+    model.config = model.config.pretrained_on(trained)
+    save_model(tmp_path / "model", model, tokenizer)
+    train = tmp_path / "train.csv"
+    rows = [f"{text} {'word1 ' * 6 * (n % 4 > 0)},{label}" for n, text, label in _texts()]
+    train.write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    dry_run(FinetuneConfig(model=tmp_path / "model", train=train, out=tmp_path / "run"))
+    note = "the model was pre-trained on sequences of at most 10 tokens, and 7"
+    assert (note in capsys.readouterr().err) == told
+
+
+def test_a_new_head_in_place_of_an_earlier_one_is_told(
+    base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_model(tmp_path / "model", *start_from(base_folder, labels=("up", "down")))
+    train = json_list(tmp_path)
+    note = "the model's head, which predicts class (2 labels), is replaced by a new one"
+    for model, told in ((tmp_path / "model", True), (base_folder, False)):
+        dry_run(FinetuneConfig(model=model, train=train, out=tmp_path / "run"))
+        assert (note in capsys.readouterr().err) == told

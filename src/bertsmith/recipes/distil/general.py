@@ -440,7 +440,8 @@ def _finish(
     dropout = FAMILIES[model.config.encoder.family].dropout
     encoder = replace(model.config.encoder, dropout=dropout, attention_dropout=dropout)
     # for fine-tuning, whatever this training had
-    model.config = replace(model.config, encoder=encoder)
+    longest = encoder.longest if run.layers else run.training.settings.samples.max_length
+    model.config = replace(model.config, encoder=encoder).pretrained_on(longest)
     with progress("saving student and report", 2) as bar:
         save_model(folder.model, model.cpu(), tokenizer, card=card)
         bar.advance()

@@ -29,7 +29,7 @@ from bertsmith.core.printable import counted, shell_word
 from bertsmith.core.signals import Interrupted
 from bertsmith.engine.devices import device_named, training_precision
 from bertsmith.hub.models import model_folder, origin
-from bertsmith.network.config import Predicts
+from bertsmith.network.config import ModelConfig, Predicts
 from bertsmith.network.model import Model
 from bertsmith.recipes.finetune.config import (
     ExperimentConfig,
@@ -140,7 +140,31 @@ def _read_inputs(
     """Return the options with all that is chosen, the inputs, and lines on what was chosen."""
     inputs = read_inputs(config.model, config.train, config.dev, config.task, config.settings)
     config, notes = _resolve_settings(config, inputs, folder, device)
-    return config, inputs, inputs.prepared(config.settings), notes
+    prepared = inputs.prepared(config.settings)
+    base = inputs.base.config
+    return config, inputs, prepared, [_head_note(base), *notes, _pretraining_note(base, prepared)]
+
+
+def _head_note(config: ModelConfig) -> str:
+    """Return a note on the head of a model that was fine-tuned before; "" without one."""
+    if config.predicts is None:
+        return ""
+    labels = f" ({counted(len(config.labels), 'label')})" if config.labels else ""
+    head = f"the model's head, which predicts {config.predicts}{labels}"
+    return f"{head}, is replaced by a new one with random weights"
+
+
+def _pretraining_note(config: ModelConfig, prepared: Prepared) -> str:
+    """Return a note on sequences that are longer than those of pre-training; "" without any."""
+    trained, sequences = config.pretrained_length, prepared.train.ids
+    longer = 0 if trained is None else sum(len(ids) > trained for ids in sequences)
+    if not longer:
+        return ""
+    return (
+        f"the model was pre-trained on sequences of at most {trained} tokens, and "
+        f"{100 * longer / len(sequences):.2g} % of these are longer: it learns later positions "
+        f"from them alone; --max-length {trained} reads no more"
+    )
 
 
 def _resolve_settings(

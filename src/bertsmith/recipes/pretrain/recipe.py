@@ -327,11 +327,13 @@ def start(run: PretrainRun, tokenizer: Tokenizer, *, resumes: bool = False) -> M
 def _config_to_save(run: PretrainRun, config: ModelConfig) -> ModelConfig:
     """Return the config to save, with the default dropout for fine-tuning."""
     dropout = attention_dropout = FAMILIES[config.encoder.family].dropout
+    longest = run.settings.samples.max_length
     if run.parent is not None:
-        parent_encoder = read_config(run.parent.folder).encoder
-        dropout, attention_dropout = parent_encoder.dropout, parent_encoder.attention_dropout
+        parent = read_config(run.parent.folder)
+        dropout, attention_dropout = parent.encoder.dropout, parent.encoder.attention_dropout
+        longest = max(longest, parent.pretrained_length or parent.encoder.longest)
     encoder = replace(config.encoder, dropout=dropout, attention_dropout=attention_dropout)
-    return replace(config, encoder=encoder)
+    return replace(config, encoder=encoder).pretrained_on(longest)
 
 
 def print_plan(run: PretrainRun, model: Model, batches: PretrainingBatches) -> None:
