@@ -27,6 +27,7 @@ from bertsmith.analysis.attributions.subjects import Subject, subjects_of, text_
 from bertsmith.network.config import EncoderConfig, ModelConfig, Pooled, Predicts
 from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, build_model
+from bertsmith.tasks.answering import task_predictor
 from bertsmith.tasks.classify import CLASSIFY
 from bertsmith.tasks.multi_label import MULTI_LABEL
 from bertsmith.tasks.span import SPAN
@@ -304,6 +305,35 @@ def test_an_answer_that_ends_with_a_blank_is_explained_without_it() -> None:
         assert len(own.split(" ")) == len(subject.answer.split(" "))
         assert subject.answer in own
     assert blanks
+
+
+@pytest.mark.parametrize("learn", [learn_unigram, learn_wordpiece])
+def test_the_answer_that_is_explained_is_the_one_that_is_predicted(
+    learn: Callable[..., Tokenizer],
+) -> None:
+    """It is never a blank alone, and has the marks on its last letter that are not read."""
+    words = ["the", "old", "zm", "sea", "e\u0301te\u0301"]
+    made = learn(["the old man and the sea zq ete"] * 4, size=40)
+    encoder = EncoderConfig(
+        vocabulary=made.size, hidden=24, layers=2, heads=3, feed_forward=37, longest=29,
+        initial_std=0.5,
+    )  # fmt: skip
+    model = build_model(ModelConfig(encoder=encoder, predicts="span", pooler=False), seed=11).eval()
+    draw, marks = np.random.default_rng(2), 0
+    questions = [
+        Question(
+            id="q", question="man", context="  ".join(draw.permutation(words)[:2]), answers=(),
+            impossible=True, plausible=(), title="", source="m", line=1,
+        )
+        for _ in range(12)
+    ]  # fmt: skip
+    for question, answer in zip(
+        questions, task_predictor(SPAN, model, made, ROOM)(questions), strict=True
+    ):
+        (subject,) = subjects_of(SPAN, model, made, question, ROOM)
+        assert subject.answer == answer.text != ""
+        marks += subject.answer.endswith("\u0301")
+    assert marks
 
 
 class OneWordCounts:

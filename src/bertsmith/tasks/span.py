@@ -214,7 +214,7 @@ def _decode(
         spans += candidates(inner, begin, best_seen)
         none = min(none, float(logits[0].sum()))
     placed = [
-        (span.score, *_trimmed(row.context, sidecar.context, span))
+        (span.score, *trimmed(row.context, sidecar.context, span))
         for span in sorted(spans, key=lambda span: -span.score)
     ]
     best = [(score, start, end) for score, start, end in placed if start < end][:_NBEST]
@@ -227,7 +227,7 @@ def _decode(
     return SpanAnswer(tuple(answers.values()), doubt)
 
 
-def _trimmed(text: str, context: Encoding, span: Candidate) -> tuple[int, int]:
+def trimmed(text: str, context: Encoding, span: Candidate) -> tuple[int, int]:
     """Return the start and the end of a span without the blanks around it, equal if it is blank.
 
     Pieces may begin with the blank before a word, or be nothing else.

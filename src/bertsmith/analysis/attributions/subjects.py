@@ -25,12 +25,12 @@ from bertsmith.batches.truncation import (
     second_begins,
 )
 from bertsmith.core.errors import ConfigError, NonFiniteOutputs
-from bertsmith.engine.answers import candidates, finite
+from bertsmith.engine.answers import Candidate, candidates, finite
 from bertsmith.network.batch import Batch, pack
 from bertsmith.network.encoded import Encoded
 from bertsmith.network.heads import pooled_tokens
 from bertsmith.network.model import Model, forward_only
-from bertsmith.tasks.span import encode_questions
+from bertsmith.tasks.span import encode_questions, trimmed
 from bertsmith.tasks.tag import divided_tag, join_entities
 from bertsmith.tasks.task import UNTUNED, ReadingLimits, Task
 from bertsmith.tasks.word_windows import encode_text, first_pieces
@@ -144,6 +144,9 @@ class SpanTarget:
 
     first: int
     last: int
+    text: str
+    context: Encoding
+    """The pieces of the text."""
     offset: int
     """The place of the first token of the context."""
     tokens: int
@@ -167,11 +170,14 @@ class SpanTarget:
             for start, length in zip(batch.starts.tolist(), batch.lengths, strict=True)
         ]
 
-    def best(self, logits: NDArray[np.float32]) -> tuple[int, int]:
-        """Return the best span of a sequence with these logits, (length, 2)."""
+    def best(self, logits: NDArray[np.float32]) -> tuple[int, int] | None:
+        """Return the best span of a sequence with these logits, (length, 2), that is not blank."""
         inner = logits[self.offset : self.offset + self.tokens]
-        best = candidates(inner, self.offset, np.ones(len(inner), bool))[0]
-        return best.first, best.last
+        for span in candidates(inner, 0, np.ones(len(inner), bool)):
+            start, end = trimmed(self.text, self.context, span)
+            if start < end:
+                return self.offset + span.first, self.offset + span.last
+        return None
 
 
 def subjects_of(
@@ -404,20 +410,23 @@ def _span_subjects(
     words = _words(row.question, question, len(tokenizer.begin), np.arange(question_offset))
     begin = windows.begins[0]
     words += _words(row.context, context, offset, np.arange(begin, begin + tokens), second=True)
-    target = SpanTarget(first=0, last=0, offset=offset, tokens=tokens)
+    target = SpanTarget(
+        first=0, last=0, text=row.context, context=context, offset=offset, tokens=tokens
+    )
     hidden, batch = _read(model, pack([ids], [segments]))
     with forward_only(model, "fp32"):
-        ((first, last),) = target.answers(model, hidden, batch)
-    start, end = context.starts[first - offset], context.ends[last - offset]
-    answer = row.context[start:end].rstrip()
+        (best,) = target.answers(model, hidden, batch)
+    if best is None:
+        return
+    first, last = best
+    start, end = trimmed(row.context, context, Candidate(first - offset, last - offset, 0.0))
     # the blank before the next word may be its last piece
-    until = start + len(answer)
-    inner = context.starts[first - offset : last - offset + 1] < until
+    inner = context.starts[first - offset : last - offset + 1] < end
     yield Subject(
         ids=ids,
         segments=segments,
         words=_mark_answer(words, first + np.flatnonzero(inner)),
         target=replace(target, first=first, last=last),
-        answer=answer.lstrip(),
+        answer=row.context[start:end],
         cut=len(encoded) > 1,
     )
