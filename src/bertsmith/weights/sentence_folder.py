@@ -38,7 +38,7 @@ from bertsmith.core.printable import shell_word
 from bertsmith.network.config import EncoderConfig, VectorPooling
 from bertsmith.network.model import Model
 from bertsmith.network.pooling import ACTIVATIONS, AfterPooling, Dense, Truncation, UnitLength
-from bertsmith.tokens.folder.files import cuts_beginning
+from bertsmith.tokens.folder import files
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.weights.config_json import PROMPTS_FILE
 from bertsmith.weights.folder import CARD_FILE, check_file, save_model
@@ -76,7 +76,6 @@ TRANSFORMER_FILES = (
 _KNOWN = re.compile(r"sentence_transformers(\.\w+)*\.(Transformer|Pooling|Normalize|Dense)")
 _PLACE = re.compile(r"\w[\w.-]{0,100}")
 _MAX_FILE_BYTES = 2**20
-_MAX_TOKENIZER_BYTES = 2**28
 _MAX_SIDE_FILE_BYTES = 2**16
 
 
@@ -575,11 +574,11 @@ def _static_limit(place: Path, folder: Path) -> int | None:
     if not path.is_file():
         return None
     check_file(path, folder.resolve())
-    config = read_json(path, ModelFolderError, largest=_MAX_TOKENIZER_BYTES).get("truncation")
+    config = files.read_json(path).get("truncation")
     longest = config.get("max_length") if isinstance(config, dict) else None
     if longest is not None and (type(longest) is not int or longest < 1):
         raise _refused(f"max_length is {str(longest)[:80]!r}", path, "it must be at least 1")
-    if cuts_beginning(config):
+    if files.cuts_beginning(config):
         raise _refused("truncates texts at their beginning", path, "only their end can be cut off")
     return longest
 
