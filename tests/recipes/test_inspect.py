@@ -338,6 +338,12 @@ def test_mistakes_are_told_before_the_model_is_read(tmp_path: Path) -> None:
         inspect(tmp_path / "no", "texts.txt", out=tmp_path / "page.json")
     with pytest.raises(ConfigError, match="probes needs a treebank"):
         inspect(tmp_path / "no", "texts.txt", out=tmp_path / "page.html", probes=100)
+    treebank, out = str(tmp_path / "a.conllu"), tmp_path / "page.html"
+    # the figures were those of the usual columns
+    with pytest.raises(ConfigError, match=r"options tags\.\* do not apply to a dep"):
+        inspect(tmp_path / "no", treebank, out=out, tags={"tag": 4})
+    with pytest.raises(ConfigError, match="text_column does not apply to a dependency tree"):
+        inspect(tmp_path / "no", treebank, out=out, text_column="form")
     with pytest.raises(ConfigError, match="sample is 1"):
         inspect(tmp_path / "no", "texts.txt", out=tmp_path / "page.html", sample=1)
     for name in ("page.json", "page.html"):

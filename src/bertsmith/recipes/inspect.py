@@ -81,6 +81,11 @@ def inspect(config: InspectConfig) -> Mapping[str, Any]:
     if config.probes and not is_treebank(config.file):
         remedy = "give a .conllu, or leave it out"
         raise ConfigError("--probes needs a treebank", remedy=remedy)
+    if is_treebank(config.file):
+        Columns(**config.columns.to_dict()).check_read(config.file, "a dependency treebank")
+        if config.tags != USUAL_TAGS:
+            problem = "the options --tags.* do not apply to a dependency treebank"
+            raise ConfigError(problem, where=config.file, remedy="omit them; UPOS is read")
     check_outputs(config.out, [config.out, config.out.with_suffix(".json")], config.file)
     with claimed_output(followed(config.out)):
         return _inspected(config)
