@@ -563,7 +563,7 @@ def test_a_folder_that_cannot_be_listed_is_an_error(
         return listed(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    for place in (tmp_path, tmp_path / "closed"):
+    for place in (tmp_path, tmp_path / "closed", tmp_path / "*/*.txt", tmp_path / "**/*.txt"):
         with pytest.raises(
             CorpusError,
             match=r"closed: cannot be read: Permission denied; get permission to read it$",

@@ -318,6 +318,7 @@ class Corpus:
             if str(path) == "-":
                 remedy = "a corpus is read from files: write what a pipe gives to a .txt"
             raise CorpusError("does not exist", where=path, remedy=remedy)
+        _check_listed(Path(path).parts)
         matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
         files: list[Path] = []
         named = takewhile(lambda part: not glob.has_magic(part), Path(path).parts)
@@ -393,6 +394,14 @@ def _matches(path: Path, patterns: Sequence[str]) -> bool:
     """Return whether the name of a file, with its compression or without, matches a pattern."""
     names = (path.name, path.stem) if path.suffix.lower() in COMPRESSED else (path.name,)
     return any(fnmatch(name, pattern) for name in names for pattern in patterns)
+
+
+def _check_listed(pattern: Sequence[str]) -> None:
+    """List the folders that a glob lists, which passes over those that refuse it."""
+    for number in (number for number, part in enumerate(pattern) if glob.has_magic(part)):
+        # with a / at its end it matches folders alone
+        for folder in glob.glob(str(Path(*pattern[:number], "")) + os.sep, recursive=True):
+            os.scandir(Path(folder)).close()
 
 
 def _refuse(error: OSError) -> None:
