@@ -201,6 +201,12 @@ def test_axes_write_shares_as_texts_do() -> None:
         assert all(re.fullmatch(r"[\d.]+ %", text) for text in shown)
 
 
+def test_a_logarithmic_axis_of_less_than_two_powers_of_ten_has_a_scale() -> None:
+    svg = layer_lines("made", {"to [SEP]": [0.0195, 0.0068]}, y_label="mean", logarithmic=True).svg
+    # each power of ten is raised in an element of its own
+    assert svg.count(">−</tspan>") >= 5
+
+
 def test_curves_of_any_length() -> None:
     report = Report("Curves")
     series = {

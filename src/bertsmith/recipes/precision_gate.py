@@ -429,7 +429,7 @@ def _refuse_distant(small: MeasuredPrecision, other: str) -> None:
 def show_measurements(measured: Sequence[MeasuredPrecision], gate: Gate) -> None:
     """Print the table."""
     head, *rows = table_rows(measured, gate)
-    console.print(table_of(head, rows, lined=False))
+    console.print(table_of(head, rows, numbers=True, lined=False))
     say(gate.judged)
     if note := loss_note(measured):
         say(note)

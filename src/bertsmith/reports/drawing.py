@@ -170,6 +170,8 @@ def layer_lines(
 ) -> Drawing:  # fmt: skip
     """Draw a line for each series of values by layer, from layer `first`."""
     with _figure((9, 3.8), texts=series) as (figure, finished):
+        from matplotlib.ticker import LogFormatterSciNotation
+
         axes = figure.subplots()
         dashes = ("-", "--", "-.", ":")
         for number, (label, values) in enumerate(series.items()):
@@ -184,6 +186,8 @@ def layer_lines(
         axes.set_ylabel(y_label)
         if logarithmic:
             axes.set_yscale("log")
+            # powers of ten alone would leave less than two of them without a scale
+            axes.yaxis.set_minor_formatter(LogFormatterSciNotation(minor_thresholds=(2, 1)))
         elif percent:
             _percent(axes)
         figure.legend(loc="outside upper left", ncols=3, fontsize=9)
