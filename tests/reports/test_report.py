@@ -227,6 +227,9 @@ def test_words_tell_last_lowest_and_highest() -> None:
     words = in_words(series, x_label="step", percent=True)
     assert words == "accuracy: 37.5 % at step 30 (lowest 10.0 %, highest 50.0 %)."
     assert " at layer 30 " in in_words(series, x_label="layer (0: embeddings)", percent=True)
+    # of a single point, as of a model's score and speed, there is nothing else to tell
+    alone = in_words({"one": [(4.0, 0.5)]}, x_label="texts a second", percent=True)
+    assert alone == "one: 50.0 % at 4 texts a second."
     # of many points the line that is drawn strongest, by its name: none of them may be there
     long = {"loss": [(float(x), float(x % 2)) for x in range(1001)]}
     words = in_words(long, x_label="step", percent=False)

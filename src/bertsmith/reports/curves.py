@@ -158,7 +158,8 @@ def in_words(series: Series, *, x_label: str, percent: bool) -> str:
             low, high = min(y for _, y in finite), max(y for _, y in finite)
             last, bottom, top = (_value(v, percent=percent) for v in (y, low, high))
             place = point_on(x_label, x)
-            parts.append(f"{name}{kind}: {last} at {place} (lowest {bottom}, highest {top})")
+            extremes = f" (lowest {bottom}, highest {top})" if len(finite) > 1 else ""
+            parts.append(f"{name}{kind}: {last} at {place}{extremes}")
         else:
             parts.append(f"{name}: no values")
     return "; ".join(parts) + "."
