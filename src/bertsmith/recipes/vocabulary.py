@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from unicodedata import category, is_normalized, normalize
+from unicodedata import category
 
 import numpy as np
 
 from bertsmith.core.errors import VocabularyError
 from bertsmith.core.files import name_is_taken
 from bertsmith.core.log import Bar, progress, say
+from bertsmith.core.normal_forms import normalize
 from bertsmith.core.options import typed_options
 from bertsmith.core.ownership import new_folder
 from bertsmith.core.printable import shell_word
@@ -263,7 +264,7 @@ def describe(learned: LearnedVocabulary) -> str:
 
 def _warn_of_decomposed(tokenizer: Tokenizer, texts: Sequence[str]) -> str:
     """Return a warning if letters are written in parts (NFD), and composed they would be others."""
-    decomposed = [text for text in texts if not is_normalized("NFC", text)]
+    decomposed = [text for text in texts if normalize("NFC", text) != text]
     share = len(decomposed) / max(1, len(texts))
     if share < _MANY_DECOMPOSED:
         return ""

@@ -19,6 +19,7 @@ from functools import cache
 
 from bertsmith.core.config import Config
 from bertsmith.core.lazy import CharacterTable
+from bertsmith.core.normal_forms import normalize
 from bertsmith.tokens.added import AddedTokens
 
 ASCII_REMOVED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -120,7 +121,7 @@ class BasicRules(Config):
     def _clean(self, text: str) -> str:
         """Lower-case, remove control characters, separate CJK, and compose (NFC) if set."""
         cleaned = text.translate(self.cleaning())
-        return unicodedata.normalize("NFC", cleaned) if self.slow else cleaned
+        return normalize("NFC", cleaned) if self.slow else cleaned
 
     def cleaning(self) -> Mapping[int, str]:
         """Return the replacement of each character: lower-cased, blank, spaced or empty."""
@@ -131,7 +132,7 @@ class BasicRules(Config):
         if self.lowercase:
             text = text.lower()
         if self.strips:
-            return unicodedata.normalize("NFD", text).translate(_stripping())
+            return normalize("NFD", text).translate(_stripping())
         return text
 
 

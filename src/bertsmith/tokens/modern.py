@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
-from unicodedata import normalize
 
 from bertsmith.core.config import Config
+from bertsmith.core.normal_forms import normalize
 from bertsmith.tokens.added import AddedText, AddedTokens, finders
 from bertsmith.tokens.bpe import ByteWords
 from bertsmith.tokens.vocabulary import SPECIALS, Pieces, TextEncoder, TextRun, Traced
@@ -45,7 +45,7 @@ def composed(text: str) -> Traced | None:
     Positions are those of the compiled tokenizers: the parts of composed characters are counted
     along the text, and a composed character has the position of its first part.
     """
-    if unicodedata.is_normalized("NFC", text):
+    if normalize("NFC", text) == text:
         return None
     starts: list[int] = []
     ends: list[int] = []

@@ -17,6 +17,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from bertsmith.core.normal_forms import normalize
 from bertsmith.tokens.added import AddedTokens
 from bertsmith.tokens.vocabulary import BYTE_SPECIALS, UNIGRAM_SPECIALS, Traced
 
@@ -244,7 +245,7 @@ def tidied(rules: UnigramRules, text: str) -> str:
     if rules.joins_quotes:
         text = text.replace("``", '"').replace("''", '"')
     if not rules.keep_accents:
-        decomposed = unicodedata.normalize("NFKD", text)
+        decomposed = normalize("NFKD", text)
         text = "".join(letter for letter in decomposed if not unicodedata.combining(letter))
     return text.lower() if rules.lowercase else text
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bertsmith.core.errors import BlankText
+from bertsmith.core.normal_forms import normalize
 from bertsmith.text.opening import TextFile, kind_of
 from bertsmith.text.structured import literal
 from bertsmith.text.tables import KEYED
@@ -49,7 +49,7 @@ def folded(text: str) -> str:
 
     Copies of a text are found by it, as an uncased model reads them as one.
     """
-    return unicodedata.normalize("NFKC", text).casefold()
+    return normalize("NFKC", text).casefold()
 
 
 Check = Callable[[Example], str | None]

@@ -23,6 +23,7 @@ from typing import Final, Literal, TypeVar
 import numpy as np
 
 from bertsmith.core.errors import VocabularyError
+from bertsmith.core.normal_forms import normalize
 from bertsmith.text.corpus.documents import TextSize, size_of
 from bertsmith.text.white_space import tidy
 from bertsmith.tokens.basic import BasicRules, code_ranges, ideographs
@@ -418,7 +419,7 @@ def characters_of(chunks: Mapping[str, int], form: Literal["NFC"] | None = None)
     """Return the count of each character in chunks with counts, in a normal form of Unicode."""
     characters: Counter[str] = Counter()
     for chunk, number in chunks.items():
-        for character in chunk if form is None else unicodedata.normalize(form, chunk):
+        for character in chunk if form is None else normalize(form, chunk):
             characters[character] += number
     return characters
 
