@@ -13,8 +13,10 @@ import pytest
 from bertsmith.core.errors import VocabularyError
 from bertsmith.tokens import vocabulary
 from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.normalisation import UnigramRules
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.unigram import joined_unknowns
+from bertsmith.tokens.vocabulary import UNIGRAM_SPECIALS
 
 VOCABULARY = (
     *("[PAD]", "[unused0]", "the", "##s", "[UNK]", "[CLS]", "hand", "[SEP]", "##ed", "[MASK]"),
@@ -133,3 +135,17 @@ def test_a_long_text_of_unknown_characters_is_one_piece_in_time() -> None:
     text = "文" * 400_000
     assert joined_unknowns(f"a{text}b{text}", lambda piece: piece == "文") == ["a", text, "b", text]
     assert time.process_time() - began < 5  # what grew with the square would take minutes
+
+
+def test_thousands_of_pieces_that_are_always_split_off_are_found_in_time() -> None:
+    began = time.process_time()
+    letters, symbols = list("\u2581abcd"), [f"<symbol{number}>" for number in range(10_000)]
+    vocabulary = (*UNIGRAM_SPECIALS, *letters, *symbols)
+    first = len(vocabulary) - len(symbols)
+    rules = UnigramRules(
+        scores=(0.0,) * len(vocabulary), wanted=frozenset(range(first, len(vocabulary)))
+    )
+    text = "abcd" * 2_000 + "<symbol77>"
+    (ids,) = Tokenizer(vocabulary, rules).encode([text])
+    assert ids.tolist() == [5, *[6, 7, 8, 9] * 2_000, first + 77]
+    assert time.process_time() - began < 5  # what grew with the product would take minutes

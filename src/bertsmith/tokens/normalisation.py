@@ -285,10 +285,12 @@ def _unquoted(rules: UnigramRules, stretch: str, start: int) -> Iterator[_Part]:
         position += size
 
 
-def normalised(rules: UnigramRules, wanted: Sequence[bytes], text: str, *, prefix: bool) -> Traced:
+def normalised(
+    rules: UnigramRules, wanted: Mapping[int, Sequence[bytes]], text: str, *, prefix: bool
+) -> Traced:
     """Normalise a text as SentencePiece does: replacements, single blanks, blanks marked.
 
-    `wanted` are texts that are kept unchanged, in UTF-8, the longest first.
+    `wanted` are texts that are kept unchanged, in UTF-8, by their first byte, the longest first.
     """
     letters: list[str] = []
     starts: list[int] = []
@@ -310,13 +312,14 @@ def normalised(rules: UnigramRules, wanted: Sequence[bytes], text: str, *, prefi
 
 
 def _exchanged(
-    rules: CharsMap, wanted: Sequence[bytes], text: str
+    rules: CharsMap, wanted: Mapping[int, Sequence[bytes]], text: str
 ) -> Iterator[tuple[str, int, int]]:
     """Yield the parts of a text after replacement, with their positions."""
     data = text.encode("utf-8", "surrogatepass")
     position = letter = 0
     while position < len(data):
-        kept = next((piece for piece in wanted if data.startswith(piece, position)), b"")
+        near = wanted.get(data[position], ())
+        kept = next((piece for piece in near if data.startswith(piece, position)), b"")
         part, size = (kept.decode(), len(kept)) if kept else rules.exchange(data, position)
         if not size:
             size = len(text[letter].encode("utf-8", "surrogatepass"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, repeat
@@ -160,7 +161,9 @@ class UnigramText:
             del ids[vocabulary[number]]
         self._ids = ids
         wanted = [vocabulary[number] for number in sorted(rules.wanted)]
-        self._wanted = sorted((piece.encode() for piece in wanted), key=len, reverse=True)
+        self._wanted: defaultdict[int, list[bytes]] = defaultdict(list)
+        for piece in sorted((piece.encode() for piece in wanted), key=len, reverse=True):
+            self._wanted[piece[0]].append(piece)
         self._rules = rules
         self._unknown = unknown_id
         scores = list(map(rules.scores.__getitem__, ids.values()))
@@ -174,7 +177,7 @@ class UnigramText:
             and SPACE in self._ids
             # where no marker is but at the beginnings
             and "".join(ids).count(SPACE) == sum(map(str.startswith, ids, repeat(SPACE)))
-            and not any(b" " in piece for piece in self._wanted)
+            and not any(" " in piece for piece in wanted)
             and not rules.exchanges.crosses_blanks
         )
         self._stretches = BoundedCache(self._stretch)

@@ -279,7 +279,7 @@ def _count_runs(
     observer.phase("splitting words", len(stretches))
     for stretch, number in observer.each(stretches.items()):
         lowered_run = lowered(stretch) if rules.lowercase else stretch
-        made = normalised(rules, (), tidied(rules, lowered_run), prefix=True)
+        made = normalised(rules, {}, tidied(rules, lowered_run), prefix=True)
         for run in _runs(made.text):
             # SentencePiece ends a piece at a zero character
             if "\0" not in run:
