@@ -96,6 +96,17 @@ def test_where_a_batch_fails_each_text_gets_its_own_answer_or_none(
     assert "word9" not in said
 
 
+def test_a_worker_whose_gpu_fails_gives_up_as_no_later_answer_could_be_computed(
+    served: ServedModel,
+) -> None:
+    def fail(texts: list[str]) -> None:
+        raise torch.AcceleratorError("CUDA error: unspecified launch failure")
+
+    computing = Computing([watched(served, fail)], unsent)
+    with pytest.raises(torch.AcceleratorError):
+        computing.answer(batch_of(*TEXTS))
+
+
 def test_what_was_cancelled_or_is_late_is_not_computed(served: ServedModel) -> None:
     computed: list[str] = []
     done: list[Outcomes] = []
