@@ -259,6 +259,10 @@ def test_conll_u(tmp_path: Path) -> None:
     assert (first.line, first.document, second.document) == (4, 1, 2)
     (found, _) = read_tagged(path, TagColumns(word=2, tag=4), need_tags=True)
     assert found.tags == ("X", "X", "X")
+    # with one of the two columns named, the other was that of other files: numbers were the words
+    for columns in (TagColumns(tag=4), TagColumns(word=2)):
+        (found, _) = read_tagged(path, columns, need_tags=True)
+        assert (found.text, found.tags[0]) == ("de le lac", "X" if columns.tag == 4 else "ADP")
 
 
 def test_raw_text_with_places(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ _OPTIONS = {
 class TagColumns(Config):
     """The columns of words and tags, counted from 0 or, if negative, from the end.
 
-    In CoNLL-U they are FORM and UPOS by default.
+    In CoNLL-U they are FORM and UPOS by default, each where it is not given; MISC is 9 there.
     """
 
     word: int = 0

@@ -21,6 +21,7 @@ MAX_SENTENCE_LENGTH = 100_000
 COMMENT = re.compile(r"#\s+(?:[\w.:-]+\s*=|id\s)")
 """A comment by its looks; others are known by their number of columns."""
 _CONLLU = ".conllu"
+_FORM, _UPOS = 1, 3
 
 WORD_NAMES = ("word", "words", "token", "tokens", "form")
 TAG_NAMES = ("tag", "tags", "ner", "ner_tag", "ner_tags", "pos", "pos_tag", "pos_tags", "upos")
@@ -43,7 +44,10 @@ def column_sentences(
 ) -> Iterator[Words | BadSentence]:
     """Yield the sentences of a file of columns, which tabs or else spaces separate in each line."""
     universal = kind_of(file.path) == _CONLLU
-    usual = universal and (columns.word, columns.tag) == (USUAL_TAGS.word, USUAL_TAGS.tag)
+    word, tag = columns.word, columns.tag
+    if universal:
+        word = _FORM if word == USUAL_TAGS.word else word
+        tag = _UPOS if tag == USUAL_TAGS.tag else tag
     layout: _ColumnLayout | None = None
     blocks = _blocks(file, universal=universal)
     first = list(islice(blocks, SENTENCES_LOOKED_AT))
@@ -56,7 +60,6 @@ def column_sentences(
                 if not lines:
                     continue
             width = len(_cells(lines[0][1]))
-            word, tag = (1, 3) if usual else (columns.word, columns.tag)
             layout = _ColumnLayout(word, tag, width, universal)
         row = "\n".join(text for _, text in lines)
         try:
