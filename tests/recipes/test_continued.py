@@ -31,6 +31,8 @@ from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget
 from bertsmith.weights.folder import load_model, read_config, save_model
+from bertsmith.weights.folder import load_model, save_model
+from bertsmith.weights.sentence_folder import SentenceSettings, save_sentence_folder
 from invented import invented_documents, tokenizer
 
 __all__ = ["tokenizer"]
@@ -112,6 +114,19 @@ def test_the_weights_are_the_parents_and_the_heads_it_lacks_are_new(
     other = replace(run, settings=replace(run.settings, seed=1))
     changed = start(other, tokenizer).state_dict()["heads.masked_lm.dense.weight"]
     assert not torch.equal(changed, ours["heads.masked_lm.dense.weight"])
+
+
+def test_the_pooling_of_a_sentence_folder_is_said_to_be_left_out(
+    parents: dict[str, Path], store: Path, tokenizer: Tokenizer, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """sentence-transformers gave vectors of other lengths than the parent's, in silence."""
+    folder, settings = tmp_path / "sentences", SentenceSettings(network=tmp_path, pool=("cls",))
+    save_sentence_folder(folder, *load_model(parents["whole"]), settings)
+    start(resolve(store, "none", Budget(steps=3), quick(folder), folder), tokenizer)
+    assert (
+        "the pooling and the other steps of its vectors (modules.json)" in capsys.readouterr().err
+    )
 
 
 def test_a_pooler_that_nothing_trains_is_kept_as_it_is(

@@ -52,6 +52,7 @@ from bertsmith.store.store import TokenStore
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import OptimiserConfig, ScheduleConfig
 from bertsmith.weights.folder import CONFIG_FILE, load_as, read_config
+from bertsmith.weights.sentence_folder import MODULES_FILE
 from bertsmith.weights.tensors import weights_hash
 
 _OF_THE_MODEL = ("family", "activation", "max_positions", *WIRING)
@@ -149,6 +150,9 @@ def start_from_parent(parent: Parent, settings: PretrainSettings) -> Model:
         say(f"{parent.folder}: has no {', no '.join(new)}: new, from random weights")
     if left_out := _left_out(parent, settings):
         say(f"{parent.folder}: left out, as it is not trained here: {', '.join(left_out)}")
+    if (parent.folder / MODULES_FILE).is_file():
+        what = f"the pooling and the other steps of its vectors ({MODULES_FILE})"
+        say(f"{parent.folder}: left out: {what}; training on words changes what it says of texts")
     if model.pooler is not None and not settings.samples.pairs:
         # unused by the objectives; kept unchanged for fine-tuning
         model.pooler.requires_grad_(False)
