@@ -31,7 +31,6 @@ from bertsmith.store.preparing import prepare_store
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.training.config import Budget
 from bertsmith.weights.folder import load_model, read_config, save_model
-from bertsmith.weights.folder import load_model, save_model
 from bertsmith.weights.sentence_folder import SentenceSettings, save_sentence_folder
 from invented import invented_documents, tokenizer
 
