@@ -278,7 +278,7 @@ def test_settings_that_are_not_followed(named: str, published: Path, tmp_path: P
 
 
 ADDED: dict[str, dict[str, object]] = {
-    "there twice": entry("[unused0]"),
+    "occurs twice": entry("[unused0]"),
     "'x!' has the id 5000": entry("x!", id=5000),
     "'th' has the id 5000": entry("th", id=5000),
 }

@@ -221,7 +221,8 @@ def disk_error(error: OSError, where: str | Path | None, *, then: str = "") -> D
     number, problem = error.errno or 0, str(error.strerror or error)
     cure, only = _CURES.get(number, ""), _ONLY_CURES.get(number, "")
     otherwise = _ELSEWHERE
-    if where is not None and not _is_elsewhere(error, where):
+    # what is full or too large was to be written, also where the error names what was copied
+    if where is not None and (number not in _READING or not _is_elsewhere(error, where)):
         problem = f"cannot be written: {problem}"
     else:
         where = error.filename

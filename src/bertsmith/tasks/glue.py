@@ -13,7 +13,7 @@ from bertsmith.core.lazy import LazyTable
 from bertsmith.tasks.classify import CLASSIFY, checked_classes, class_measuring
 from bertsmith.tasks.config import Reading
 from bertsmith.tasks.regression import REGRESSION
-from bertsmith.tasks.task import Labels, Task
+from bertsmith.tasks.task import Labels, Reader, Task
 from bertsmith.text.examples.example import Example
 from bertsmith.text.examples.glue import TASKS, GlueTask, read_glue, task_of
 
@@ -39,7 +39,14 @@ def _variant(task: Task[Example], glue: GlueTask) -> Task[Example]:
     return replace(
         task,
         name=glue.name,
-        reader=replace(task.reader, labelled=read, measured=None, unlabelled=read, layout=layout),
+        reader=replace(
+            task.reader,
+            labelled=read,
+            measured=None,
+            unlabelled=read,
+            layout=layout,
+            unread_columns=Reader.unread_columns,
+        ),
         learning=replace(task.learning, lengthens=False),
     )
 

@@ -65,7 +65,11 @@ def test_the_grid_tries_every_cell_and_takes_the_best_on_dev(
     assert found.grid.best is best
     assert best.settings.learning_rate == 3e-3
     assert best.settings == replace(
-        QUICK, learning_rate=3e-3, epochs=best.settings.epochs, max_length=found.longest
+        QUICK,
+        learning_rate=3e-3,
+        epochs=best.settings.epochs,
+        max_length=found.longest,
+        truncation="head",
     )
     assert "the best on dev of 4 cells" in found.grid.note()
     assert (
