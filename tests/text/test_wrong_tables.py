@@ -9,7 +9,8 @@ import pytest
 
 from bertsmith.core.errors import ExampleError
 from bertsmith.text.config import Columns
-from bertsmith.text.examples.detection import label_separator, recognise
+from bertsmith.text.examples.detection import recognise
+from bertsmith.text.examples.label_lists import label_separator
 from bertsmith.text.examples.reading import read_examples
 from bertsmith.text.opening import TextFile
 from bertsmith.text.tables import comma_rows

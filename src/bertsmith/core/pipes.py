@@ -12,6 +12,8 @@ from typing import cast
 from weakref import WeakKeyDictionary
 
 _WAIT_MILLISECONDS = 500
+# a program that writes faster than this is read ahead: its rows stay in the same batches
+_PAUSE_MILLISECONDS = 50
 # what was read ahead stays with its reader
 _readers: WeakKeyDictionary[io.BufferedIOBase, io.BufferedReader] = WeakKeyDictionary()
 
@@ -44,14 +46,14 @@ def standard_input_bytes() -> io.BufferedIOBase:
 
 
 def standard_input_waits() -> bool:
-    """Return whether no line is there to be read now, as before one is typed or logged."""
+    """Return whether no line comes for a moment, as before one is typed or logged."""
     reader = standard_input_bytes()
     if not isinstance(reader, io.BufferedReader) or not isinstance(reader.raw, _Pipe):
         return sys.stdin.isatty()
     reader.raw.waits = False
     try:
         # there may be a part of a line, and more of it in the pipe
-        return b"\n" not in reader.peek(1) and not reader.raw.ready(0)
+        return b"\n" not in reader.peek(1) and not reader.raw.ready(_PAUSE_MILLISECONDS)
     finally:
         reader.raw.waits = True
 

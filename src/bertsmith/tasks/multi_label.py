@@ -45,8 +45,8 @@ from bertsmith.tasks.whole_texts import (
     text_inputs,
     text_reader,
 )
-from bertsmith.text.examples.detection import label_separator
 from bertsmith.text.examples.example import Example
+from bertsmith.text.examples.label_lists import label_separator
 
 THRESHOLD = 0.5
 """The probability above which a label is predicted."""

@@ -14,9 +14,9 @@ from bertsmith.network.config import Preprocessing
 from bertsmith.tasks.config import Reading
 from bertsmith.text.config import USUAL_TAGS, Columns
 from bertsmith.text.examples.columns import USUAL_NAMES
-from bertsmith.text.examples.detection import known_separator
 from bertsmith.text.examples.formats.conll import is_laid_out
 from bertsmith.text.examples.formats.tag_tables import recognise_tag_table
+from bertsmith.text.examples.label_lists import known_separator
 from bertsmith.text.headers import index_of, is_position, stated_header
 from bertsmith.text.opening import TEXTS, TextFile, kind_of
 from bertsmith.text.tables import DELIMITED, TABLES, Table

@@ -14,13 +14,10 @@ from bertsmith.core.printable import counted
 from bertsmith.text.config import USUAL, USUAL_TAGS, Columns, TagColumns
 from bertsmith.text.examples.columns import GROUPS, ColumnIndices, first_of, locate_columns
 from bertsmith.text.examples.example import (
-    ANGLED,
     BadLabel,
     class_of,
     number_of,
-    shared_parts,
     written_by_prodigy,
-    written_list,
 )
 from bertsmith.text.examples.formats.choices import NEEDS_HEADER, find_options, looks_like_options
 from bertsmith.text.examples.formats.class_files import (
@@ -35,7 +32,8 @@ from bertsmith.text.examples.formats.squad import ANSWER_TEXTS, CONTEXTS
 from bertsmith.text.examples.formats.tag_tables import recognise_tag_table
 from bertsmith.text.examples.formats.xml_items import has_elements
 from bertsmith.text.examples.glue import find_glue, task_of
-from bertsmith.text.examples.reading import has_labels, table_kind
+from bertsmith.text.examples.label_lists import lists_of_labels, separated_labels
+from bertsmith.text.examples.reading import FIRST_ROWS, first_rows, has_labels
 from bertsmith.text.examples.tagged import (
     ENTITIES,
     TAGS,
@@ -49,14 +47,13 @@ from bertsmith.text.examples.tagged import (
 from bertsmith.text.headers import index_of, is_categorical, is_number, listed
 from bertsmith.text.opening import TextFile, kind_of, refuse_foreign
 from bertsmith.text.structured import first_keys
-from bertsmith.text.tables import TABLES, ColumnSelection, Table, TableHead
+from bertsmith.text.tables import TABLES, TableHead
 
 TaskName = Literal[
     "classify", "pair", "multi-label", "regression", "tag", "span", "choice", "rank", "glue"
 ]
 Parsed = TypeVar("Parsed")
 
-_ROWS = 1000
 # rows, characters of a cell, and words that make it a text: no name, place or date
 _LOOKED_AT, _BEGINNING, _TEXT_WORDS = 200, 200, 4
 _MANY_NUMBERS = 20
@@ -65,26 +62,19 @@ _SEVERAL_PASSAGES = (
     *("positive", "positives", "positive_passages", "pos", "passages", "documents", "ctxs"),
     *("negative", "negatives", "negative_passages", "neg", "positive_ctxs"),
 )
-_PLURALS = ("labels", "tags", "topics", "genres", "categories", "keywords", "classes", "emotions")
 # minimum share of answers that occur in their contexts
 _QUOTED = 0.5
 # largest share of rows without a number in a column of numbers: bad rows, not another task
 _ODD = 0.05
-# minimum share of recurring parts for cells to hold several labels
-_SHARED = 0.5
 _SIGNED = re.compile(r"\s*(?:[-+]?[$€£]\s*[-+]?\d[\d.,]*|[-+]?\d[\d.,]*\s*[%$€£])\s*")
 # a name that ends in a number or a letter, and that
 _MARKED = re.compile(r"(.*[^\W\d]{2})[ _-]?(\d|[a-j])")
 _LETTERS = "abcdefghij"
-_COMMA = re.compile(r"\s*-?\d+,\d+\s*")
-_SIGN_NAMES: dict[Literal[",", ";"], str] = {",": "comma", ";": "semicolon"}
-# of HTML, as &amp;: what it ends with separates nothing
-_ENTITY = re.compile(r"&#?\w{2,32};")
 
 
 def recognise_table(path: Path, columns: Columns) -> tuple[TaskName, str]:
     """Return task and reason. Raises `ExampleError`, with the option to pass, if uncertain."""
-    head, rows = _beginning(path, columns)
+    head, rows = first_rows(path, columns)
     by_names = _by_names(head, rows, context=columns.text)
     if by_names is not None:
         return by_names
@@ -118,31 +108,6 @@ def _holds_passages(names: Sequence[str]) -> bool:
     return first_of(names, ("query", "question")) is not None and (
         first_of(names, _SEVERAL_PASSAGES) is not None
     )
-
-
-def _beginning(path: Path, columns: Columns) -> tuple[TableHead, list[Sequence[object]]]:
-    """Return the head of a table and its first complete rows, without bad ones."""
-    heads: list[TableHead] = []
-
-    def select_columns(head: TableHead) -> ColumnSelection:
-        heads.append(head)
-        places = tuple(range(len(head.names)))
-        return ColumnSelection(columns=places, header=True, optional=frozenset(places))
-
-    faults: list[UserError] = []
-
-    def refuse(error: UserError, row: str) -> None:
-        del row
-        faults.append(error)
-
-    kind = table_kind(path, columns)
-    table = Table(path, ExampleError, kind=kind, encoding=columns.encoding, refuse=refuse)
-    rows: list[Sequence[object]] = [cells for _, cells in islice(table.rows(select_columns), _ROWS)]
-    if not rows and faults:
-        raise faults[0]
-    if not heads or (not rows and not heads[0].delimited):
-        raise table.file.fault("holds no examples", remedy="give a file with rows in it")
-    return heads[0], rows
 
 
 def _by_names(
@@ -238,7 +203,7 @@ def _by_labels(
     values = [row[places.label] for row in rows if row[places.label] not in (None, "")]
     unnamed = places.header.present is False or places.header.counted
     name = f"column {places.label}" if unnamed else repr(head.names[places.label])
-    if several := _several_labels(values):
+    if several := lists_of_labels(values):
         return "multi-label", f"{name} holds {several}"
     if not rows:
         raise file.fault("holds no examples", remedy="give a file with rows in it")
@@ -250,32 +215,18 @@ def _by_labels(
         remedy = "export it as JSON, or write them to a .jsonl as lists, for --task tag"
         raise file.fault(f"{name} holds lists of entities in cells", remedy=remedy)
     _check_signs(file, name, values)
-    if signs := _holds_several(file, name, values):
+    if signs := separated_labels(file, name, values):
         return "multi-label", f"{name} holds labels with {signs} between them"
     if fractions := _fractions(file, name, values):
         return "regression", fractions
     classes = {_or_none(class_of, value) for value in values} - {None}
     shown = f"{name} holds {counted(len(classes), 'class', 'classes')}"
-    if len(rows) == _ROWS:
-        shown += f" in its first {_ROWS:,} rows"
+    if len(rows) == FIRST_ROWS:
+        shown += f" in its first {FIRST_ROWS:,} rows"
     if places.text_pair is not None:
         return "pair", f"it has two texts, and {shown}"
     _check_no_options(file, head, places, rows, classes)
     return "classify", f"it has one text, and {shown}"
-
-
-def _several_labels(values: Sequence[object]) -> str | None:
-    """Return how values hold several labels each; None if they hold one, or other signs decide."""
-    if any(isinstance(value, list) for value in values) or _are_written_lists(values):
-        single = all(isinstance(value, list) and len(value) == 1 for value in values)
-        more = ", one in each, which --task classify learns as classes" if single else ""
-        return f"lists of labels{more}"
-    if any(isinstance(value, str) and "|" in value for value in values):
-        return "labels with | between them"
-    angled = [isinstance(value, str) and ANGLED.fullmatch(value.strip()) for value in values]
-    if values and all(angled) and any("><" in str(value) for value in values):
-        return "labels between angle brackets"
-    return None
 
 
 def _fractions(file: TextFile, name: str, values: Sequence[object]) -> str | None:
@@ -295,21 +246,6 @@ def _fractions(file: TextFile, name: str, values: Sequence[object]) -> str | Non
         problem = f"{name} holds {len(set(finite))} different whole numbers, classes or values"
         raise file.fault(problem, remedy="pass --task classify or --task regression")
     return None
-
-
-def _are_written_lists(values: Sequence[object]) -> bool:
-    """Return whether strings are lists as JSON or Python writes them, of other lengths than one."""
-    lists: list[list[object]] = []
-    for value in values:
-        if not isinstance(value, str) or not value.lstrip().startswith("["):
-            return False
-        try:
-            lists.append(written_list(value))
-        except BadLabel:
-            return False
-        if not all(isinstance(item, str | int | float) for item in lists[-1]):
-            return False
-    return any(len(items) != 1 for items in lists)
 
 
 def _check_no_options(
@@ -351,7 +287,7 @@ def unread_texts(path: Path, columns: Columns, *, grouped: bool) -> str:
     """
     if columns.text is not None or path.is_dir() or has_labels(path, columns):
         return ""
-    head, rows = _beginning(path, columns)
+    head, rows = first_rows(path, columns)
     file = TextFile(path, ExampleError, columns.encoding)
     places = locate_columns(head, columns, file, need_label=True, grouped=grouped)
     read = {*places.roles().values(), *places.labels}
@@ -386,95 +322,6 @@ def _check_signs(file: TextFile, name: str, values: Sequence[object]) -> None:
         what = f"{name} holds {signed[0]!r} and {len(set(signed)) - 1} other numbers with a sign"
         remedy = "write them without it for --task regression, or pass --task classify"
         raise file.fault(what, remedy=remedy)
-
-
-def _holds_several(file: TextFile, name: str, values: Sequence[object]) -> str | None:
-    """Return what separates several labels in cells, commas or semicolons; raise if uncertain."""
-    sign, share, cells = _separator(values)
-    plural = name.strip("'").casefold() in _PLURALS
-    clear = plural and share >= _SHARED
-    if cells and all(map(_COMMA.fullmatch, cells)) and not clear:
-        problem = f"{name} holds {cells[0]!r}, a number with a decimal comma or several labels"
-        remedy = (
-            "pass --task regression, or --task multi-label --label-separator ',', or --task "
-            "classify"
-        )
-        raise file.fault(problem, remedy=remedy)
-    if clear:
-        return f"{_SIGN_NAMES[sign]}s"
-    if share < _SHARED and not (plural and cells):
-        return None
-    problem = (
-        f"{name} holds {cells[0][:40]!r}, several labels or one with a {_SIGN_NAMES[sign]} in it"
-    )
-    remedy = f"pass --task multi-label --label-separator '{sign}', or --task classify"
-    raise file.fault(problem, remedy=remedy)
-
-
-def _separator(values: Sequence[object]) -> tuple[Literal[",", ";"], float, list[str]]:
-    """Return what may separate labels, the share of parts that recur, and the cells with it."""
-    strings = [value for value in values if isinstance(value, str)]
-    results: list[tuple[Literal[",", ";"], float, list[str]]] = []
-    for sign in _SIGN_NAMES:
-        cells = [value for value in strings if sign in value]
-        if sign == ";" and any(map(_ENTITY.search, cells)):
-            cells = []
-        results.append((sign, (shared_parts(strings, sign) or 0.0) if cells else 0.0, cells))
-    return max(results, key=lambda result: (result[1], bool(result[2])))
-
-
-def label_separator(path: Path, columns: Columns) -> Literal["|", ",", ";"]:
-    """Return the separator of the labels in a multi-label file.
-
-    Raises `ExampleError` if uncertain.
-    """
-    if columns.label_separator != "auto":
-        return columns.label_separator
-    if columns.labels or path.is_dir() or has_labels(path, columns):
-        return "|"
-    values = _labels_of_table(path, columns)
-    lists = any(isinstance(value, str) and value.lstrip().startswith("[") for value in values)
-    if lists or any(isinstance(value, str) and "|" in value for value in values):
-        return "|"
-    sign, share, cells = _separator(values)
-    if not cells:
-        return "|"
-    if share < _SHARED:
-        problem = (
-            f"a label is {cells[0][:40]!r}, several labels or one with a {_SIGN_NAMES[sign]} in it"
-        )
-        remedy = f"state the separator of labels: --label-separator '{sign}' or '|'"
-        raise TextFile(path, ExampleError, columns.encoding).fault(problem, remedy=remedy)
-    return sign
-
-
-def known_separator(
-    path: Path, columns: Columns, known: Collection[str]
-) -> Literal["|", ",", ";"] | None:
-    """Return the separator that divides the cells of a multi-label file into `known` labels.
-
-    None if not exactly one does. Raises `ExampleError`.
-    """
-    if columns.labels or path.is_dir() or has_labels(path, columns):
-        return None
-    cells = [value for value in _labels_of_table(path, columns) if isinstance(value, str) and value]
-    signs: tuple[Literal["|", ",", ";"], ...] = ("|", ",", ";")
-    found = [
-        sign
-        for sign in signs
-        if any(sign in cell for cell in cells)
-        and all(part.strip() in known for cell in cells for part in cell.split(sign))
-    ]
-    return found[0] if len(found) == 1 else None
-
-
-def _labels_of_table(path: Path, columns: Columns) -> list[object]:
-    """Return the cells of the label's column in the first rows of a table."""
-    head, rows = _beginning(path, columns)
-    file = TextFile(path, ExampleError, columns.encoding)
-    places = locate_columns(head, columns, file, need_label=True)
-    assert places.label is not None
-    return [row[places.label] for row in rows]
 
 
 def _or_none(parse: Callable[[object], Parsed | None], value: object) -> Parsed | None:

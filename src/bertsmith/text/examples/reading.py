@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -44,6 +44,8 @@ __all__ = ["Check", "Example", "Kind", "read_examples"]
 
 
 _LINES_LOOKED_AT = 50
+FIRST_ROWS = 1000
+"""The rows of a table from which the contents of its columns are detected."""
 
 
 def read_examples(
@@ -308,3 +310,30 @@ def reading_note(path: Path, columns: Columns) -> str | None:
     chosen = detected and not described.partition(": text is ")[2].casefold().startswith("'text'")
     noted = chosen or " without header " in described or QUOTES_ARE_TEXT in described
     return f"{path.name}: {described}" if noted else None
+
+
+def first_rows(path: Path, columns: Columns) -> tuple[TableHead, list[Sequence[object]]]:
+    """Return the head of a table and its first complete rows, without bad ones."""
+    heads: list[TableHead] = []
+
+    def select_columns(head: TableHead) -> ColumnSelection:
+        heads.append(head)
+        places = tuple(range(len(head.names)))
+        return ColumnSelection(columns=places, header=True, optional=frozenset(places))
+
+    faults: list[UserError] = []
+
+    def refuse(error: UserError, row: str) -> None:
+        del row
+        faults.append(error)
+
+    kind = table_kind(path, columns)
+    table = Table(path, ExampleError, kind=kind, encoding=columns.encoding, refuse=refuse)
+    rows: list[Sequence[object]] = [
+        cells for _, cells in islice(table.rows(select_columns), FIRST_ROWS)
+    ]
+    if not rows and faults:
+        raise faults[0]
+    if not heads or (not rows and not heads[0].delimited):
+        raise table.file.fault("holds no examples", remedy="give a file with rows in it")
+    return heads[0], rows
