@@ -48,6 +48,8 @@ def table(*rows: str) -> str:
         ("a.csv", "claim,evidence,label\nx,y,a\n", "pair", "two texts, and 'label' holds 1"),
         ("a.csv", "question,context,label\nx,y,a\n", "pair", "two texts, and 'label' holds 1"),
         ("a.csv", "question,answer\nx,a\ny,b\n", "classify", "'answer' holds 2 classes"),
+        ("a.csv", "review,q1,q2,label\nx,1,2,a\n", "classify", "one text, and 'label' holds 1"),
+        ("a.csv", "text,question,answer,label\nx,y,z,a\n", "classify", "one text, and 'label'"),
         ("a.tsv", "text\tscore\nx\t1\ny\t2.5\n", "regression", "'score' holds numbers with fract"),
         ("a.tsv", "sentence1\tsentence2\tscore\nx\ty\t.5\n", "regression", "with fractions"),
         ("a.tsv", "text\tlabels\nx\ta\ny\ta|b\n", "multi-label", "labels with | between them"),
@@ -302,6 +304,7 @@ def _reviews(count: int = 20) -> list[dict[str, object]]:
             "place": ("the United States of America", "the Isle of Man")[n % 2],
             "when": f"Mon Apr {n} 22:19:45 PDT 2009",
             "parts": f'["a list of parts", "number {n}"]',
+            "url": f"https://news.example/the-name-of-a-story-{n}",
         }
         for n in range(count)
     ]
@@ -309,7 +312,7 @@ def _reviews(count: int = 20) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
 def test_columns_of_texts_that_are_not_read_are_named(tmp_path: Path, kind: str) -> None:
-    """They were dropped without a word; places, dates and lists are no texts."""
+    """They were dropped without a word; places, dates, lists and addresses are no texts."""
     file, rows = tmp_path / f"a.{kind}", _reviews()
     if kind == "jsonl":
         file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

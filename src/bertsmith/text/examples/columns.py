@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from bertsmith.core.errors import UserError
 from bertsmith.text.config import Columns
@@ -38,9 +39,12 @@ PAIRS = (
     ("#1 string", "#2 string"),
     ("question", "sentence"),
     ("question", "passage"),
-    ("question", "context"),
     ("query", "passage"),
     ("query", "document"),
+)
+# other things beside a column with the name of a text, such as the numbers of a questionnaire
+_LOOSE_PAIRS = (
+    ("question", "context"),
     ("claim", "evidence"),
     ("context", "response"),
     ("prompt", "response"),
@@ -64,7 +68,7 @@ LABELS = (
 _OF_PRODIGY = ("accept", *(name for name in LABELS if name != "answer"))
 GROUPS = ("query_id", "qid", "query-id", "topic_id", "group")
 USUAL_NAMES = frozenset(
-    (*FIRSTS, *LABELS, *GROUPS, *(second for _, second in PAIRS), "id", "idx", "index")
+    (*FIRSTS, *LABELS, *GROUPS, *chain.from_iterable((*PAIRS, *_LOOSE_PAIRS)), "id", "idx", "index")
 )
 """Names in lower case that are evidence of a header."""
 
@@ -120,7 +124,7 @@ def locate_columns(
             if role not in given:
                 check_unique(index, head.names, header, file)
         if need_label and "text" not in given and "text_pair" not in indices:
-            _check_no_answers(head.names, indices.get("label"), file)
+            _check_no_answers(head.names, indices, file)
     for role in ("text", *["label"] * (need_label and not labels)):
         if role not in indices:
             guess = None if "text" in given else indices.get("text")
@@ -185,11 +189,12 @@ def _by_usual_names(
     return indices
 
 
-def _check_no_answers(names: Sequence[str], label: int | None, file: TextFile) -> None:
+def _check_no_answers(names: Sequence[str], indices: Mapping[str, int], file: TextFile) -> None:
     """Raise the file's error for texts beside answers to them, which are not the labels."""
     for first, second in _MAYBE_PAIRS:
-        other = index_of(names, second)
-        if index_of(names, first) is not None and other not in (None, label):
+        text, other = indices.get("text"), index_of(names, second)
+        is_text = text is not None and text == index_of(names, first)
+        if is_text and other not in (None, indices.get("label")):
             raise file.fault(
                 f"{first!r} and {second!r} may be pairs, or the text may be {first!r} alone",
                 1,
@@ -205,12 +210,14 @@ def first_of(names: Sequence[str], wanted: Sequence[str]) -> int | None:
 
 def _texts(names: Sequence[str], *, paired: bool) -> tuple[int | None, int | None]:
     """Return the columns of the text and of the second text, unless that was given."""
-    for first, second in () if paired else PAIRS:
+    alone = first_of(names, FIRSTS)
+    for first, second in () if paired else (*PAIRS, *_LOOSE_PAIRS):
         if (one := index_of(names, first)) is not None:
             other = index_of(names, second)
-            if other is not None:
+            clear = (first, second) in PAIRS or alone in (None, one, other)
+            if other is not None and clear:
                 return one, other
-    return first_of(names, FIRSTS), None
+    return alone, None
 
 
 def _by_content(

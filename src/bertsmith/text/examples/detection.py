@@ -42,12 +42,12 @@ from bertsmith.text.examples.tagged import (
     Words,
     may_be_tagged,
     recognise_scheme,
-    words_of,
 )
 from bertsmith.text.headers import index_of, is_categorical, is_number, listed
 from bertsmith.text.opening import TextFile, kind_of, refuse_foreign
 from bertsmith.text.structured import first_keys
 from bertsmith.text.tables import TABLES, TableHead
+from bertsmith.text.white_space import UNSPACED
 
 TaskName = Literal[
     "classify", "pair", "multi-label", "regression", "tag", "span", "choice", "rank", "glue"
@@ -70,6 +70,7 @@ _SIGNED = re.compile(r"\s*(?:[-+]?[$€£]\s*[-+]?\d[\d.,]*|[-+]?\d[\d.,]*\s*[%$
 # a name that ends in a number or a letter, and that
 _MARKED = re.compile(r"(.*[^\W\d]{2})[ _-]?(\d|[a-j])")
 _LETTERS = "abcdefghij"
+_WORD = re.compile(r"(?<!\S)[^\w\s]*[^\W\d_]")
 
 
 def recognise_table(path: Path, columns: Columns) -> tuple[TaskName, str]:
@@ -310,8 +311,15 @@ def _holds_texts(cells: Sequence[object]) -> bool:
         return False
     # no lists or objects
     heads = [text[:_BEGINNING] for text in texts if text.lstrip()[0] not in "[{"]
-    words = [sum(head[start].isalpha() for start, _ in words_of(head)) for head in heads]
-    return 2 * sum(number >= _TEXT_WORDS for number in words) > len(texts)
+    return 2 * sum(_word_count(head) >= _TEXT_WORDS for head in heads) > len(texts)
+
+
+def _word_count(text: str) -> int:
+    """Return the number of words that begin with a letter: an address of the web is at most one.
+
+    In scripts without blanks between words each character counts.
+    """
+    return len(_WORD.findall(text)) + sum(map(len, UNSPACED.findall(text)))
 
 
 def _check_signs(file: TextFile, name: str, values: Sequence[object]) -> None:
