@@ -136,6 +136,24 @@ def test_what_is_not_read_is_refused_by_name(
     assert str(caught.value).startswith(f"{path}: ")
 
 
+def test_rows_are_grouped_by_a_column_that_is_read_too(tmp_path: Path) -> None:
+    """Of a pair whose first text was named as group only the second was read."""
+    path = tmp_path / "a.csv"
+    path.write_text("question,sentence,label\nwho,she,yes\n", encoding="utf-8")
+    (row,) = read_examples(path, Columns(group="question"), need_label=True)
+    assert (row.text, row.text_pair, row.group) == ("who", "she", "who")
+
+
+@pytest.mark.parametrize("role", ["group", "id"])
+def test_a_column_of_lists_is_refused_under_the_name_of_its_role(tmp_path: Path, role: str) -> None:
+    """The label was blamed, and another column of labels asked for."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "x", "label": "y", "z": ["a"]}', encoding="utf-8")
+    message = rf"the {role} is neither string nor number; name another column with --{role}-column"
+    with pytest.raises(ExampleError, match=message):
+        list(read_examples(path, Columns().override(**{role: "z"}), need_label=True))
+
+
 def test_a_stated_header_is_refused_before_a_task_is_seen(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "x", "label": "y"}')

@@ -102,8 +102,26 @@ def test_rows_of_a_stated_group_are_held_out_and_drawn_together(
 
 
 def test_stated_groups_too_large_for_the_share_are_never_cut(tmp_path: Path) -> None:
-    rows = [replace(row, group=row.label) for row in visits(tmp_path / "visits.csv")]
-    with pytest.raises(ExampleError, match=r"visits\.csv: .*2 groups.*--dev"):
+    """The remedy is one that helps."""
+    rows = visits(tmp_path / "visits.csv", None)
+    for groups, message in (
+        ([row.label for row in rows], r"no two groups of --group-column \(2\) begin .*--dev$"),
+        (["one"] * 162, r"all 162 examples are of one group of --group-column; .*--dev$"),
+        ([str(n // 54) for n in range(162)], r"none of 3 groups .* with --dev-share 0\.34$"),
+    ):
+        grouped = [replace(row, group=name) for row, name in zip(rows, groups, strict=True)]
+        with pytest.raises(ExampleError, match=rf"visits\.csv: {message}"):
+            split(CLASSIFY, grouped, 0.1, seed=1)
+    assert len(split(CLASSIFY, grouped, 0.34, seed=1)[1]) == 54
+
+
+def test_copies_are_named_where_they_keep_stated_groups_from_being_held_out(tmp_path: Path) -> None:
+    """The share was blamed, and none would have helped."""
+    rows = visits(tmp_path / "visits.csv")
+    rows = [replace(row, text="yes, thanks") if n % 3 else row for n, row in enumerate(rows)]
+    with pytest.raises(
+        ExampleError, match=r"of the 14 .*, 10 are copies of others; .*remove copies$"
+    ):
         split(CLASSIFY, rows, 0.1, seed=1)
 
 

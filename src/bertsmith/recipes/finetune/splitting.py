@@ -81,12 +81,7 @@ def _held_out_clusters(
     wanted = _wanted(rows, share)
     if not wanted <= _MOST_OFF * len(held_out) <= _MOST_OFF**2 * wanted:
         if any(isinstance(row, Example) and row.group is not None for row in rows):
-            raise ExampleError(
-                f"none of {counted(len(set(clusters)), 'group')} of --group-column can be held out "
-                f"whole for a share of {share:g}",
-                where=rows[0].source,
-                remedy="give rows of other groups with --dev, or another --dev-share",
-            )
+            raise _uncut(task, rows, (len(set(clusters)), len(drawn), len(held_out)), share)
         say(
             f"warning: the {task.unit} are of groups (of one document or text) too large, or too "
             "much alike, to be held out whole: dev has some of groups that are also in train"
@@ -100,6 +95,38 @@ def _held_out_clusters(
         note += f", but for {copies:,} {task.unit} with copies in train, which joined them there"
     say(note)
     return held_out
+
+
+def _uncut(
+    task: Task[R], rows: Sequence[R], counts: tuple[int, int, int], share: float
+) -> ExampleError:
+    """Return the error for stated groups that cannot be held out whole.
+
+    `counts` are those of the groups, of the rows of the ones drawn, and of these without copies.
+    """
+    groups, drawn, held_out = counts
+    problem = (
+        f"none of {counted(groups, 'group')} of --group-column can be held out whole for a share "
+        f"of {share:g}"
+    )
+    remedy = "give rows of other groups with --dev"
+    if 0 < held_out < drawn:
+        problem = (
+            f"of the {drawn:,} {task.unit} in the groups of --group-column that were drawn for "
+            f"dev, {drawn - held_out:,} are copies of others"
+        )
+        remedy += ", or remove copies"
+    elif not drawn:
+        # no stratum is held out completely
+        problem = f"no two groups of --group-column ({groups:,}) begin with the same label"
+        if groups == 1:
+            problem = f"all {len(rows):,} {task.unit} are of one group of --group-column"
+    elif drawn > _wanted(rows, share):
+        enough = math.ceil(100 * drawn / len(rows)) / 100
+        remedy += f", or hold the smallest group out with --dev-share {enough:g}"
+    else:
+        remedy += ", or another --dev-share"
+    return ExampleError(problem, where=rows[0].source, remedy=remedy)
 
 
 def _wanted(rows: Sequence[object], share: float) -> int:

@@ -173,8 +173,9 @@ def _by_usual_names(
 ) -> dict[str, int]:
     """Return the columns by role: those given, and others by their usual names."""
     indices = dict(named)
-    # a column given for one role has no other role
-    names = ["" if index in named.values() else name for index, name in enumerate(head.names)]
+    # a column given for one role has no other role, but rows may be grouped by any
+    given = {index for role, index in named.items() if role != "group"}
+    names = ["" if index in given else name for index, name in enumerate(head.names)]
     if "text" not in named:
         text, text_pair = _texts(names, paired="text_pair" in named)
         indices |= {"text": text} if text is not None else {}

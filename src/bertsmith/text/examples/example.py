@@ -165,8 +165,11 @@ def located(file: TextFile, line: int) -> Iterator[None]:
         raise file.fault(error.problem, line, error.remedy) from error
 
 
-def class_of(value: object) -> str | None:
-    """Return a class as written, whole numbers without fraction; None if there is none."""
+def class_of(value: object, role: Literal["label", "id", "group"] = "label") -> str | None:
+    """Return a class as written, whole numbers without fraction; None if there is none.
+
+    Errors name the `role` of its column.
+    """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
@@ -174,10 +177,10 @@ def class_of(value: object) -> str | None:
     if value is None or isinstance(value, str | int | float):
         label = tidy("" if value is None else str(value))
         return None if not label or _is_nan(label) else label
-    remedy = "name another column with --label-column"
+    remedy = f"name another column with --{role}-column"
     if isinstance(value, dict) and value:
-        remedy = f"name a key inside it, as in --label-column KEY.{next(iter(value))}"
-    raise BadLabel("the label is neither string nor number", remedy)
+        remedy = f"name a key inside it, as in --{role}-column KEY.{next(iter(value))}"
+    raise BadLabel(f"the {role} is neither string nor number", remedy)
 
 
 def _is_nan(value: object) -> bool:

@@ -211,8 +211,9 @@ class _ExampleBuilder:
             pair = text_of(self.file, line, "second text", second, keep_blank=keep_blank)
         with located(self.file, line):
             label, number, labels = self._label(cell.get("label"), cells[len(self.roles) :])
-            name = class_of(cell["id"]) if "id" in cell else None
-            group = class_of(cell.get("group")) or (text if self.needs.kind == "rank" else None)
+            name = class_of(cell["id"], "id") if "id" in cell else None
+            group = class_of(cell.get("group"), "group")
+            group = group or (text if self.needs.kind == "rank" else None)
         if self.needs.need_label and (label, number, labels) == (None, None, None):
             # pandas writes nan for none
             written = str(cell.get("label") or "").strip()
