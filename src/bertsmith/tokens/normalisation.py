@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -285,12 +285,14 @@ def _unquoted(rules: UnigramRules, stretch: str, start: int) -> Iterator[_Part]:
         position += size
 
 
-def normalised(
-    rules: UnigramRules, wanted: Mapping[int, Sequence[bytes]], text: str, *, prefix: bool
-) -> Traced:
+Kept = Mapping[int, Mapping[int, Collection[bytes]]]
+"""Texts in UTF-8 by their first byte and their length, the longest first."""
+
+
+def normalised(rules: UnigramRules, wanted: Kept, text: str, *, prefix: bool) -> Traced:
     """Normalise a text as SentencePiece does: replacements, single blanks, blanks marked.
 
-    `wanted` are texts that are kept unchanged, in UTF-8, by their first byte, the longest first.
+    `wanted` are texts that are kept unchanged.
     """
     letters: list[str] = []
     starts: list[int] = []
@@ -311,15 +313,16 @@ def normalised(
     return Traced(SPACE + given, [starts[0], *starts], [starts[0], *ends])
 
 
-def _exchanged(
-    rules: CharsMap, wanted: Mapping[int, Sequence[bytes]], text: str
-) -> Iterator[tuple[str, int, int]]:
+def _exchanged(rules: CharsMap, wanted: Kept, text: str) -> Iterator[tuple[str, int, int]]:
     """Yield the parts of a text after replacement, with their positions."""
     data = text.encode("utf-8", "surrogatepass")
     position = letter = 0
     while position < len(data):
-        near = wanted.get(data[position], ())
-        kept = next((piece for piece in near if data.startswith(piece, position)), b"")
+        kept = b""
+        for size, pieces in wanted.get(data[position], {}).items():
+            if data[position : position + size] in pieces:
+                kept = data[position : position + size]
+                break
         part, size = (kept.decode(), len(kept)) if kept else rules.exchange(data, position)
         if not size:
             size = len(text[letter].encode("utf-8", "surrogatepass"))

@@ -161,9 +161,9 @@ class UnigramText:
             del ids[vocabulary[number]]
         self._ids = ids
         wanted = [vocabulary[number] for number in sorted(rules.wanted)]
-        self._wanted: defaultdict[int, list[bytes]] = defaultdict(list)
+        self._wanted: defaultdict[int, dict[int, set[bytes]]] = defaultdict(dict)
         for piece in sorted((piece.encode() for piece in wanted), key=len, reverse=True):
-            self._wanted[piece[0]].append(piece)
+            self._wanted[piece[0]].setdefault(len(piece), set()).add(piece)
         self._rules = rules
         self._unknown = unknown_id
         scores = list(map(rules.scores.__getitem__, ids.values()))
