@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.core import pipes
-from bertsmith.core.pipes import open_file_or_pipe, standard_input_bytes
+from bertsmith.core.pipes import open_file_or_pipe, standard_input_bytes, standard_input_waits
 from bertsmith.recipes.predict.texts import standard_input
 
 
@@ -81,3 +81,17 @@ def test_standard_input_stays_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         assert standard_input_bytes().readline() == b"one\n"
         # what is read of a file once is not read again
         assert standard_input_bytes().readline() == b"two\n"
+
+
+def test_an_end_that_was_typed_ahead_is_left_to_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Typed while the model was loaded, Ctrl-D was swallowed, and the command seemed to hang."""
+    keyboard, terminal = os.openpty()
+    with os.fdopen(terminal) as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        os.write(keyboard, b"one\n\x04")
+        assert standard_input_bytes().readline() == b"one\n"
+        assert not standard_input_waits()
+        os.write(keyboard, b"two\n")
+        assert standard_input_bytes().readline() == b""
+        assert standard_input_bytes().readline() == b"two\n"
+    os.close(keyboard)

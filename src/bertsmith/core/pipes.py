@@ -71,12 +71,13 @@ class _Pipe(io.RawIOBase):
     def __init__(self, file: io.FileIO) -> None:
         self.name = file.name
         self._file = file
+        self._at_end = False
         self._poll = select.poll()
         self._poll.register(file, select.POLLIN)
 
     def ready(self, milliseconds: int) -> bool:
         """Return whether there is something to be read, or the end, after waiting so long."""
-        return bool(self._poll.poll(milliseconds))
+        return self._at_end or bool(self._poll.poll(milliseconds))
 
     def readable(self) -> bool:
         return True
@@ -88,7 +89,13 @@ class _Pipe(io.RawIOBase):
         while not self.ready(_WAIT_MILLISECONDS if self.waits else 0):
             if not self.waits:
                 return None
-        return self._file.readinto(buffer)
+        if self._at_end:
+            count: int | None = 0
+        else:
+            count = self._file.readinto(buffer)
+        # a terminal says once that Ctrl-D was typed: whoever only looked leaves it to the reader
+        self._at_end = count == 0 and not self.waits
+        return count
 
     def close(self) -> None:
         self._file.close()

@@ -7,6 +7,7 @@ answers goes through it: `predict`, `evaluate`, `embed`, `glue` and the Python A
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -23,6 +24,8 @@ from bertsmith.text.examples.example import Example
 
 ROWS = 2048
 _CHARACTERS = 4_000_000
+# rows that come one after another, as from a busy log, are kept no longer
+_MAX_SECONDS = 1.0
 
 E = TypeVar("E")
 A_co = TypeVar("A_co", covariant=True)
@@ -170,14 +173,19 @@ def windows(
 ) -> Iterator[list[E]]:
     """Yield lists of at most `max_rows` rows, fewer when their texts are very long.
 
-    They end where the next row would be waited for, if `waits` says so.
+    They end where the next row would be waited for, if `waits` says so; and, where it is given, a
+    second after their first row at the latest.
     """
     window: list[E] = []
     length = 0
+    latest = 0.0
     for row in rows:
+        if waits and not window:
+            latest = time.monotonic() + _MAX_SECONDS
         window.append(row)
         length += characters(row)
-        if len(window) >= max_rows or length >= _CHARACTERS or (waits and waits()):
+        full = len(window) >= max_rows or length >= _CHARACTERS
+        if full or (waits and (waits() or time.monotonic() >= latest)):
             yield window
             window, length = [], 0
     if window:

@@ -89,8 +89,10 @@ def _predict(config: PredictConfig, cluster: Cluster | None) -> None:
         config = replace(config, **cluster_options(config.engine))
     predictor, answering, prepared = open_predictor(config)
     reading, rows_in = open_rows(prepared.model.config, answering, file, config.reading)
-    # what was typed, or logged by another program, is answered before more of it is waited for
-    waits = standard_input_waits if file == "-" else None
+    waits = None
+    if file == "-":
+        # what was typed, or logged by another program, is answered before more of it is waited for
+        waits, rows_in = standard_input_waits, _after_flushing(rows_in)
     map_windows: WindowMapper | None = None
     if cluster is not None:
         threads = config.engine.threads or 1
@@ -112,14 +114,19 @@ def _predict(config: PredictConfig, cluster: Cluster | None) -> None:
         else:
             lines = partial(answering.lines, row.example, record, terminal_preview)
             writer.add(row.columns, record, lines)
-        if waits:
-            flush()
     writer.end()
     if blank_count:
         answers = "a blank answer" if blank_count == 1 else "blank answers"
         say(f"{counted(blank_count, 'blank row')}, with {answers}")
     reading.bad_rows.print(answered=bad_count)
     say(f"engine: {prepared}")
+
+
+def _after_flushing(rows: Iterator[InputRow[Any]]) -> Iterator[InputRow[Any]]:
+    """Yield rows; the answers that are there are handed on before more are waited for."""
+    for row in rows:
+        yield row
+        flush()
 
 
 def open_predictor(config: PredictConfig) -> tuple[Predictor[Any, Any], Presented[Any], Prepared]:
