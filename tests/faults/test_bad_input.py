@@ -194,9 +194,12 @@ def test_a_store_made_with_another_vocabulary(shell: Shell, shared: dict[str, st
     assert line.endswith("; run `bertsmith prepare` again")
 
 
-def test_a_store_that_cannot_be_looked_at_is_not_taken_for_the_run(shell: Shell) -> None:
-    """As one in a folder that its owner alone may enter."""
-    name = "s" * 300
+@pytest.mark.parametrize("begin", ["s", "run"])
+def test_a_store_that_cannot_be_looked_at_is_not_taken_for_the_run(
+    shell: Shell, begin: str
+) -> None:
+    """As one in a folder that its owner alone may enter, also where its name holds the run's."""
+    name = begin + "s" * 300
     line = shell.refused(f"pretrain {name} --out run --model tiny --steps 1")
     assert line.startswith(f"bertsmith: {name}/store.json: File name too long; choose a shorter")
 

@@ -190,7 +190,7 @@ def refusal_of(error: OSError | DiskError, where: str | Path) -> OSError | None:
 def _is_elsewhere(error: OSError, where: str | Path) -> bool:
     """Return whether an error names what is neither `where`, nor in it, above it or beside it.
 
-    Beside it lies what is made for it, under names that hold its own.
+    Beside it lies what is made for it, under a hidden name or as a part.
     """
     if not isinstance(error.filename, str | bytes):
         return False
@@ -198,8 +198,11 @@ def _is_elsewhere(error: OSError, where: str | Path) -> bool:
     named = Path(os.path.realpath(os.fsdecode(error.filename)))
     if place.is_relative_to(named):
         return False
-    inside = named.is_relative_to(place.parent)
-    return not inside or place.name not in named.relative_to(place.parent).parts[0]
+    if not named.is_relative_to(place.parent):
+        return True
+    beside = named.relative_to(place.parent).parts[0]
+    own_names = (place.name, partial_file(place).name)
+    return beside not in own_names and not beside.startswith(f".{place.name}.")
 
 
 _TEMPORARY = re.compile(r"\..+\.(partial|staging)-\d+")
