@@ -1359,6 +1359,7 @@ def test_pages_of_the_sites_that_are_allowed_may_ask_and_read() -> None:
                     "origin": site,
                     "access-control-request-method": "POST",
                     "access-control-request-headers": "authorization,content-type",
+                    "access-control-request-private-network": "true",
                 }
                 before = await rig.client.options("/answer", headers=asked)
                 allowed = before.headers.get("access-control-allow-origin")
@@ -1368,6 +1369,7 @@ def test_pages_of_the_sites_that_are_allowed_may_ask_and_read() -> None:
                     assert (before.status_code, allowed) == (200, site)
                     told = before.headers["access-control-allow-headers"]
                     assert told == "authorization,content-type"
+                    assert before.headers["access-control-allow-private-network"] == "true"
                     assert (response.status_code, refused.status_code) == (200, 401)
                     for each in (response, refused):
                         assert each.headers["access-control-allow-origin"] == site
@@ -1385,6 +1387,9 @@ def test_pages_of_the_sites_that_are_allowed_may_ask_and_read() -> None:
             before = await rig.client.options("/answer", headers=asked | {"origin": sites[0]})
             assert before.status_code == 421
             assert "--allowed-origins would name it" in error_of(before)
+            # nothing names a page that was opened as a file
+            before = await rig.client.options("/answer", headers=asked)
+            assert "page of another site, or of none" in error_of(before)
 
     run(test)
 

@@ -88,9 +88,9 @@ class Hosts:
         if site == host.lower() or origin in self._origins:
             return
         if not {"*", site, site.partition(":")[0]} & self._allowed:
-            raise MisdirectedRequest(
-                "the request comes from a page of another site; --allowed-origins would name it"
-            )
+            # a page that was opened as a file has no name
+            remedy = "; --allowed-origins would name it" if site else ", or of none"
+            raise MisdirectedRequest(f"the request comes from a page of another site{remedy}")
 
 
 def _is_address(name: str) -> bool:
@@ -278,6 +278,8 @@ class Limits:
                 allow_origins=config.allowed_origins,
                 allow_methods=("GET", "POST"),
                 allow_headers=("*",),
+                # browsers may ask it of a page that reaches a server on its visitor's machine
+                allow_private_network=True,
                 expose_headers=("retry-after", "x-truncated"),
             )
         self._hosts, self._keys = Hosts(config), keys
