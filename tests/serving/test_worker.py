@@ -107,6 +107,19 @@ def test_a_worker_whose_gpu_fails_gives_up_as_no_later_answer_could_be_computed(
         computing.answer(batch_of(*TEXTS))
 
 
+def test_a_worker_whose_gpu_is_full_goes_on(served: ServedModel) -> None:
+    """Another program may have filled it for a while; the error has the class of a failure."""
+
+    def fail(texts: list[str]) -> None:
+        if "word9" in texts[0]:
+            raise torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might be")
+
+    computing = Computing([watched(served, fail)], unsent)
+    full, other = (computing.answer(batch_of(text))[0] for text in ("word9", "word1"))
+    assert (full.problem, full.message) == ("failed", "not enough GPU memory")
+    assert other.problem is None
+
+
 def test_what_was_cancelled_or_is_late_is_not_computed(served: ServedModel) -> None:
     computed: list[str] = []
     done: list[Outcomes] = []

@@ -36,7 +36,10 @@ from bertsmith.core.printable import printable
 # of each part of a message, which may quote text from outside
 _MAX_LENGTH = 1000
 _NO_PROCESS = os.strerror(errno.EAGAIN)
-_ALLOCATION = re.compile(r"can't allocate memory|not enough memory|CUDA out of memory")
+# a GPU that another program has filled says it with "error"
+_ALLOCATION = re.compile(
+    r"can't allocate memory|not enough memory|CUDA out of memory|CUDA error: out of memory"
+)
 
 _NOT_MAPPED = "failed to map segment"
 _NO_TEMPORARY_FOLDER = "No usable temporary directory"

@@ -156,11 +156,11 @@ def _guarded(run: Callable[[], Any], number: int) -> Any:  # noqa: ANN401
     except UserError as error:
         return Outcome(number, problem="invalid", message=f"{error.problem}; {error.remedy}")
     except Exception as error:
-        if type(error).__name__ == "AcceleratorError":
+        short = out_of_memory(error)
+        if short is None and type(error).__name__ == "AcceleratorError":
             # this process cannot use its GPU any more: another one takes its place
             raise
         _log_error(error)
-        short = out_of_memory(error)
         message = "the answer cannot be computed" if short is None else short.problem
         return Outcome(number, problem="failed", message=message)
 
