@@ -24,7 +24,7 @@ from bertsmith.core.config import POSITIONAL, Config
 from bertsmith.core.errors import CorpusError
 from bertsmith.core.options import options_of
 from bertsmith.core.processors import THREAD_SETTINGS
-from bertsmith.engine.devices import threads_of_torch
+from bertsmith.network.torch_state import threads_of_torch
 from verbs import command_of
 
 

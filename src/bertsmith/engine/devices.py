@@ -1,10 +1,8 @@
-"""Choice of the device, and of the number of torch's threads."""
+"""Choice of the device, and of the precision of training on it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 
@@ -80,16 +78,3 @@ def _has_feature(check: str) -> bool:
     """Return whether torch finds a feature of the processor; False if unknown."""
     result = getattr(torch.cpu, check, None)
     return result is not None and bool(result())
-
-
-@contextmanager
-def threads_of_torch(count: int | None) -> Iterator[None]:
-    """Set torch's number of threads meanwhile; None leaves it as it is."""
-    earlier = torch.get_num_threads()
-    if count not in (None, earlier):
-        torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        if torch.get_num_threads() != earlier:
-            torch.set_num_threads(earlier)

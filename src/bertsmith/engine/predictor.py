@@ -18,8 +18,8 @@ from bertsmith.batches.examples import EncodedExamples
 from bertsmith.core.errors import NonFiniteOutputs
 from bertsmith.core.printable import counted
 from bertsmith.engine.answers import FORWARD, Forward
-from bertsmith.engine.devices import threads_of_torch
 from bertsmith.network.model import Model
+from bertsmith.network.torch_state import threads_of_torch
 from bertsmith.text.examples.example import Example
 
 ROWS = 2048

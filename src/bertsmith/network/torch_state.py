@@ -46,12 +46,86 @@ class _DefaultType:
             torch.set_default_dtype(self._earlier)
 
 
+class _ThreadNumber:
+    """torch's number of threads, which each thread of the program has, and one for new ones.
+
+    Setting that of a thread sets the one for new ones too. Of several threads that compute with
+    numbers of their own, the last one sets it back; one that was new when it began gets the usual
+    number, and not that of another one's work.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._in_use: list[int] = []
+        self._usual = 0
+        self._latest: int | None = None
+        self._thread = threading.local()
+
+    def begin(self, count: int | None) -> tuple[int, int]:
+        """Set the number of this thread unless it is None; return the earlier one, and this."""
+        with self._lock:
+            earlier, depth = torch.get_num_threads(), getattr(self._thread, "depth", 0)
+            if not self._in_use:
+                self._usual = earlier
+            elif not depth and earlier in self._in_use:
+                earlier = self._usual
+            number = count or earlier
+            self._set(number)
+            self._in_use.append(number)
+            self._thread.depth = depth + 1
+        return earlier, number
+
+    def end(self, earlier: int, number: int) -> None:
+        """Set the number back."""
+        with self._lock:
+            self._thread.depth -= 1
+            # in a process that was forked meanwhile, nothing is in use
+            if number in self._in_use:
+                self._in_use.remove(number)
+            self._set(earlier)
+            if not self._in_use and self._latest is not None:
+                if self._latest != self._usual:
+                    self._set_for_new_ones(self._usual, earlier)
+                self._latest = None
+
+    def _set(self, number: int) -> None:
+        if torch.get_num_threads() != number:
+            torch.set_num_threads(number)
+            self._latest = number
+
+    def _set_for_new_ones(self, number: int, own: int) -> None:
+        if number == own:
+            torch.set_num_threads(number)
+        else:
+            new = threading.Thread(target=torch.set_num_threads, args=(number,))
+            new.start()
+            new.join()
+
+    def forget_users(self) -> None:
+        """Go on in a process that was forked, where the other threads are not."""
+        self._lock = threading.Lock()
+        self._in_use.clear()
+        self._latest = None
+
+
 _default_type = _DefaultType()
+_thread_number = _ThreadNumber()
 
 
 def forget_other_threads() -> None:
     """Restore the caller's state in a process that was forked while threads computed."""
     _default_type.forget_users()
+    _thread_number.forget_users()
+
+
+@contextmanager
+def threads_of_torch(count: int | None) -> Iterator[None]:
+    """Set torch's number of threads meanwhile; None leaves it as it is."""
+    numbers = _thread_number.begin(count)
+    try:
+        yield
+    finally:
+        _thread_number.end(*numbers)
 
 
 @contextmanager

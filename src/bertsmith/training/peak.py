@@ -26,8 +26,8 @@ from bertsmith.core.files import read_json, replaced_file, text_hash, user_cache
 from bertsmith.core.ownership import temporary_path
 from bertsmith.core.processors import usable_processors
 from bertsmith.core.streams import Purpose, stream
-from bertsmith.engine.devices import threads_of_torch
 from bertsmith.network.config import Precision
+from bertsmith.network.torch_state import threads_of_torch
 
 # square products from one that fits a core's cache; of those that leave most of a GPU idle none
 _SIDES = {"cpu": (256, 512, 1024, 2048, 4096, 8192), "cuda": (2048, 4096, 8192)}

@@ -16,7 +16,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from bertsmith.core.printable import counted
 from bertsmith.core.processors import threads_are_set
-from bertsmith.engine.devices import threads_of_torch
+from bertsmith.network.torch_state import threads_of_torch
 from bertsmith.training.config import Parallelism
 
 CLEARLY_FASTER = 1.1

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from bertsmith.core.errors import ConfigError
-from bertsmith.engine.devices import threads_of_torch
 from bertsmith.network.config import ModelConfig, encoder_of
 from bertsmith.network.model import build_model
+from bertsmith.network.torch_state import threads_of_torch
 from bertsmith.recipes.finetune.config import (
     AtOnce,
     ExperimentConfig,

@@ -13,7 +13,7 @@ import torch
 
 from bertsmith.core.errors import TrainingDiverged, WorkerDied
 from bertsmith.core.signals import Interrupted
-from bertsmith.engine.devices import threads_of_torch
+from bertsmith.network.torch_state import threads_of_torch
 from bertsmith.recipes.finetune.config import ExperimentConfig, FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.experiment import Experiment
 from bertsmith.recipes.finetune.outcome import FinetuneOutcome

@@ -31,10 +31,10 @@ from bertsmith.analysis.heads.words import word_attention, word_sums
 from bertsmith.batches.examples import EncodedExamples, evaluation_batches
 from bertsmith.core.log import progress
 from bertsmith.core.streams import Purpose, permutation, random_integers, stream
-from bertsmith.engine.devices import threads_of_torch
 from bertsmith.evaluation.metrics import spearman
 from bertsmith.network.encoded import Taps
 from bertsmith.network.model import Model, forward_only
+from bertsmith.network.torch_state import threads_of_torch
 
 _TEST_SHARE = 0.3
 _SENTENCES = 32

@@ -28,10 +28,10 @@ from bertsmith.core.ownership import claimed_output
 from bertsmith.core.pool import process_pool
 from bertsmith.core.printable import counted, shell_word
 from bertsmith.core.processors import usable_processors
-from bertsmith.engine.devices import threads_of_torch
 from bertsmith.engine.language_model.fill_mask import fill_mask
 from bertsmith.engine.language_model.words import Filling
 from bertsmith.network.model import Model
+from bertsmith.network.torch_state import threads_of_torch
 from bertsmith.recipes.config import DemoConfig, VocabularySettings
 from bertsmith.recipes.demo.missing_word import (
     EXAMPLE_HEADER,

@@ -25,11 +25,12 @@ from bertsmith.core.files import write_json
 from bertsmith.core.log import progress, say, short_number
 from bertsmith.core.printable import counted, markdown, shell_word
 from bertsmith.core.signals import Interrupted
-from bertsmith.engine.devices import device_named, threads_of_torch, training_precision
+from bertsmith.engine.devices import device_named, training_precision
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import EncoderConfig, ModelConfig
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model, build_model
+from bertsmith.network.torch_state import threads_of_torch
 from bertsmith.objectives.distillation import Answer
 from bertsmith.objectives.objective import Losses, Objective, Term
 from bertsmith.objectives.pretraining import MaskedLM

@@ -22,8 +22,8 @@ import torch
 from bertsmith.core.errors import ConfigError, RunFolderError
 from bertsmith.core.files import partial_file, replaced_file
 from bertsmith.core.printable import counted
-from bertsmith.engine.devices import threads_of_torch
 from bertsmith.network.model import Model
+from bertsmith.network.torch_state import threads_of_torch
 from bertsmith.recipes.finetune.config import AtOnce, FinetuneSettings
 from bertsmith.recipes.finetune.inputs import Prepared
 from bertsmith.recipes.finetune.trial import (

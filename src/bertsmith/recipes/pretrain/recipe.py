@@ -20,10 +20,11 @@ from bertsmith.core.files import write_json
 from bertsmith.core.log import progress, say
 from bertsmith.core.printable import counted, shell_word
 from bertsmith.core.signals import Interrupted
-from bertsmith.engine.devices import device_named, threads_of_torch
+from bertsmith.engine.devices import device_named
 from bertsmith.network.config import ModelConfig
 from bertsmith.network.families.catalog import FAMILIES
 from bertsmith.network.model import Model, build_model, start_positions_as_sinusoids
+from bertsmith.network.torch_state import threads_of_torch
 from bertsmith.objectives.pretraining import objective_of
 from bertsmith.recipes.pretrain.config import PretrainConfig, PretrainRun, fit_config
 from bertsmith.recipes.pretrain.planning import plan_time

@@ -22,10 +22,10 @@ from bertsmith.batches.pretraining import PretrainingBatches
 from bertsmith.core.errors import WorkerDied
 from bertsmith.core.log import progress, short_number
 from bertsmith.core.printable import counted
-from bertsmith.engine.devices import threads_of_torch
 from bertsmith.network.batch import Batch
 from bertsmith.network.config import Precision
 from bertsmith.network.model import Model
+from bertsmith.network.torch_state import threads_of_torch
 from bertsmith.recipes.resources import WORKING_ROOM, Finding, free_memory, limit_finding
 from bertsmith.store.store import TokenStore
 from bertsmith.training.config import Budget, OptimiserConfig, Parallelism
