@@ -169,6 +169,29 @@ def test_a_world_that_nothing_describes_is_refused(monkeypatch: pytest.MonkeyPat
         raise AssertionError
 
 
+@pytest.mark.parametrize("name", ["RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"])
+def test_an_empty_variable_of_the_launcher_is_not_set(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for other in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(other, "" if other == name else "0")
+    with pytest.raises(ConfigError, match=f"WORLD_SIZE is 2, and {name} is not"), join_world():
+        raise AssertionError
+
+
+def test_the_size_of_a_world_that_is_empty_or_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`WORLD_SIZE= bertsmith ...` starts one without."""
+    for stated in ("", " "):
+        monkeypatch.setenv("WORLD_SIZE", stated)
+        with join_world() as world:
+            assert world.size == 1
+    for stated in ("two", "1.5", "-1"):
+        monkeypatch.setenv("WORLD_SIZE", stated)
+        with pytest.raises(ConfigError, match=f"WORLD_SIZE is '{stated}', which"), join_world():
+            raise AssertionError
+
+
 def test_batches_that_cannot_be_shared() -> None:
     assert World(rank=1, size=3).share(6) == 2
     with pytest.raises(ConfigError, match=r"4 processes cannot share .* start 1 or 2 or 3 or 6$"):

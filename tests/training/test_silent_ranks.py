@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from bertsmith.core.errors import ConfigError
 from bertsmith.training import distribution
@@ -104,6 +105,19 @@ def test_ranks_that_run_different_programs_are_named(
         watch.check_alike()
     store.set("rank/1", json.dumps(peer))
     RankWatch(store, 0, 2).check_alike()
+
+
+def test_builds_of_one_torch_are_one_program_on_processors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PyPI's build is for CUDA, also on machines without a GPU."""
+    for has_gpus in (False, True):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda has_gpus=has_gpus: has_gpus)
+        programs = set[str]()
+        for build in ("+cpu", "+cu130"):
+            monkeypatch.setattr(torch, "__version__", f"2.13.0{build}")
+            programs.add(distribution._this_peer()["program"])
+        assert len(programs) == 1 + has_gpus
 
 
 def test_ranks_are_watched_until_one_leaves(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -232,7 +232,11 @@ def _this_peer(shard: bool = False) -> Peer:
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         machine = f"{host} {boot} {Path('/proc/self/ns/pid').readlink()}"
-    program = f"bertsmith {VERSION}, torch {torch.__version__}{', --shard' if shard else ''}"
+    version = str(torch.__version__)
+    if not torch.cuda.is_available():
+        # builds with CUDA and without compute the same on processors
+        version = version.partition("+")[0]
+    program = f"bertsmith {VERSION}, torch {version}{', --shard' if shard else ''}"
     return Peer(pid=os.getpid(), host=host, machine=machine, program=program)
 
 
@@ -265,6 +269,7 @@ _NEWS_SECONDS = 5.0
 
 # what the launcher tells each rank, beside WORLD_SIZE
 _VARIABLES = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+_LAUNCH = "start the processes with torchrun, or one without WORLD_SIZE"
 
 _joined = itertools.count()
 
@@ -376,7 +381,7 @@ def join_world(*, shard: bool = False) -> Iterator[World]:
     Raises `ConfigError` when a single process is to shard, `RankLost` on one rank when another one
     is lost, `ReportedElsewhere` on those that do not report it.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if _world_size() == 1:
         if shard:
             raise ConfigError(
                 "one process cannot shard a model",
@@ -403,11 +408,19 @@ def join_world(*, shard: bool = False) -> Iterator[World]:
         console.quiet = quiet
 
 
+def _world_size() -> int:
+    """Return the number of ranks that the environment states; 1 where it states none."""
+    stated = os.environ.get("WORLD_SIZE", "").strip() or "1"
+    if not (stated.isascii() and stated.isdecimal()):
+        raise ConfigError(f"WORLD_SIZE is {stated!r}, which is no number", remedy=_LAUNCH)
+    return int(stated)
+
+
 def _join(shard: bool) -> World:
-    if missing := [name for name in _VARIABLES if name not in os.environ]:
+    if missing := [name for name in _VARIABLES if not os.environ.get(name)]:
         raise ConfigError(
             f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, and {missing[0]} is not set",
-            remedy="start the processes with torchrun, or one without WORLD_SIZE",
+            remedy=_LAUNCH,
         )
     local_rank = int(os.environ["LOCAL_RANK"])
     backend = "gloo"
