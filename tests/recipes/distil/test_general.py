@@ -114,6 +114,24 @@ def test_a_student_of_a_store_is_a_distilbert(options: dict[str, Any]) -> None:
     assert "| objective | soft targets of masked words, cosine " in card
 
 
+@pytest.mark.parametrize(
+    ("earlier", "width", "longest"), [(29, 24, 29), (20, 24, 25), (29, 21, 25)]
+)
+def test_a_student_of_its_layers_has_seen_the_lengths_of_its_teacher(
+    options: dict[str, Any], tmp_path: Path, earlier: int, width: int, longest: int
+) -> None:
+    """It has the positions of these layers, and `finetune` tells which nothing was learned of."""
+    model, vocabulary = load_model(options["teacher"])
+    model.config = model.config.pretrained_on(earlier)
+    save_model(tmp_path / "teacher", model, vocabulary)
+    still = replace(SMALL, measurements=0)
+    options |= {"teacher": tmp_path / "teacher", "general": still, "method": ("minilm",)}
+    student = StudentConfig(student=f"2/{width}")
+    assert _run(options | {"student": student, "steps": 1}).network.config.pretrained_length == (
+        longest
+    )
+
+
 def _run(options: Mapping[str, Any], **changes: Any) -> PretrainOutcome:  # noqa: ANN401
     outcome = distil(DistilConfig(**options, **changes))
     assert isinstance(outcome, PretrainOutcome)

@@ -441,7 +441,11 @@ def _finish(
     dropout = FAMILIES[model.config.encoder.family].dropout
     encoder = replace(model.config.encoder, dropout=dropout, attention_dropout=dropout)
     # for fine-tuning, whatever this training had
-    longest = encoder.longest if run.layers else run.training.settings.samples.max_length
+    longest = run.training.settings.samples.max_length
+    if run.layers:
+        # the positions are the teacher's too
+        of_teacher = read_config(run.teacher.folder)
+        longest = max(longest, of_teacher.pretrained_length or of_teacher.encoder.longest)
     model.config = replace(model.config, encoder=encoder).pretrained_on(longest)
     with progress("saving student and report", 2) as bar:
         save_model(folder.model, model.cpu(), tokenizer, card=card)
