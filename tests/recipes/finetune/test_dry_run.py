@@ -14,6 +14,8 @@ import pytest
 
 from bertsmith.cli.main import main
 from bertsmith.core.errors import ExampleError
+from bertsmith.network.config import Positions
+from bertsmith.network.model import build_model
 from bertsmith.recipes.finetune.config import FinetuneConfig, FinetuneSettings
 from bertsmith.recipes.finetune.recipe import dry_run
 from bertsmith.recipes.predict.rows import task_rows
@@ -22,7 +24,8 @@ from bertsmith.tasks.config import Reading
 from bertsmith.tasks.span import SPAN
 from bertsmith.tasks.task import Task
 from bertsmith.text.config import USUAL, Columns, TagColumns
-from bertsmith.weights.folder import load_model, save_model, start_from
+from bertsmith.tokens.tokenizer import Tokenizer
+from bertsmith.weights.folder import load_model, read_config, save_model, start_from
 
 ROWS = 32
 
@@ -309,8 +312,24 @@ def test_sequences_longer_than_those_of_pretraining_are_counted(
     rows = [f"{text} {'word1 ' * 6 * (n % 4 > 0)},{label}" for n, text, label in _texts()]
     train.write_text("\n".join(["text,label", *rows]), encoding="utf-8")
     dry_run(FinetuneConfig(model=tmp_path / "model", train=train, out=tmp_path / "run"))
-    note = "the model was pre-trained on sequences of at most 10 tokens, and 7"
+    note = (
+        "sequences of at most 10 tokens, and 21 of 29 here (72.4 %) are longer: it learns later pos"
+    )
     assert (note in capsys.readouterr().err) == told
+
+
+@pytest.mark.parametrize("positions", ["rotary", "sinusoidal", "none"])
+def test_positions_that_are_not_learned_are_not_said_to_be(
+    base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], positions: Positions
+) -> None:
+    config, tokenizer = read_config(base_folder), Tokenizer.load(base_folder)
+    encoder = replace(config.encoder, positions=positions)
+    model = build_model(replace(config, encoder=encoder).pretrained_on(5), seed=1)
+    save_model(tmp_path / "model", model, tokenizer)
+    run = FinetuneConfig(model=tmp_path / "model", train=json_list(tmp_path), out=tmp_path / "run")
+    dry_run(run)
+    note = "29 of 29 here (100.0 %) are longer: it has read none so long; --max-length 5"
+    assert note in capsys.readouterr().err
 
 
 def test_a_new_head_in_place_of_an_earlier_one_is_told(

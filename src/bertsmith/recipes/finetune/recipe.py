@@ -160,10 +160,12 @@ def _pretraining_note(config: ModelConfig, prepared: Prepared) -> str:
     longer = 0 if trained is None else sum(len(ids) > trained for ids in sequences)
     if not longer:
         return ""
+    learned = config.encoder.positions == "learned"
+    so_far = "it learns later positions from them alone" if learned else "it has read none so long"
+    share = f"{longer:,} of {len(sequences):,} here ({100 * longer / len(sequences):.1f} %)"
     return (
-        f"the model was pre-trained on sequences of at most {trained} tokens, and "
-        f"{100 * longer / len(sequences):.2g} % of these are longer: it learns later positions "
-        f"from them alone; --max-length {trained} reads no more"
+        f"the model was pre-trained on sequences of at most {trained} tokens, and {share} "
+        f"{'is' if longer == 1 else 'are'} longer: {so_far}; --max-length {trained} reads no more"
     )
 
 
