@@ -335,15 +335,23 @@ def test_a_table_is_written_in_any_encoding(encoding: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("lined", [True, False])
+@pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("columns", ["20", "40", "80"])
 def test_no_number_of_a_table_is_cut_in_a_narrow_terminal(
-    columns: str, lined: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    columns: str,
+    whole: bool,
+    lined: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     numbers = [f"{10 ** (number % 3)}.5{number} %" for number in range(8)]
     names = [f"{'column'[: number % 5 + 1]}{number}." for number in range(8)]
     row = ("とても長い名前" * 9, *numbers)
     table = table_of(("名前の列", *names), [row], numbers=True, lined=lined)
+    # as in the table of models
+    for column in table.columns if whole else ():
+        column.no_wrap = True
     print_table(table)
     # as the console of standard error
     console = Console(file=io.StringIO(), width=int(columns), soft_wrap=True)

@@ -146,8 +146,13 @@ class Table(RichTable):
         ]
         words = [word for lines in columns[1:] for line in lines for word in line.split()]
         longest_word = min(max(map(display_width, words), default=0), _MAX_WORD)
-        # rich makes the widest columns narrower until they are of one width
-        widths = (min(max(map(display_width, lines)), longest_word) for lines in columns)
+        # rich makes the widest columns narrower until they are of one width, and then those that
+        # may not be wrapped, all in proportion
+        widest = [max(map(display_width, lines)) for lines in columns]
+        widths = (
+            width if column.no_wrap else min(width, longest_word)
+            for column, width in zip(self.columns, widest, strict=True)
+        )
         # blanks around a cell, and a line beside it
         _, right, _, left = self.padding
         beside = left + right + (self.box is not None)
