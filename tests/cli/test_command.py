@@ -613,6 +613,7 @@ def test_a_python_function_has_the_same_options() -> None:
         ("take --from, or --batch-size 16, or --oven-heat 0.5",
          "take from_, or batch_size=16, or oven_heat=0.5"),
         ("with --dry-run, or --no-crisp", "with dry_run, or crisp=False"),
+        ("--no-crisp is for rye", "crisp=False is for rye"),
         ("--hours auto (or --steps) helps", 'hours="auto" (or steps) helps'),
         ("so --batch-size: bertsmith bake rye --out loaf",
          "so batch_size: bertsmith bake rye --out loaf"),

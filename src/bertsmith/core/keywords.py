@@ -103,7 +103,8 @@ def _rewriter(*configs: type[Config]) -> Callable[[str], str]:
         name, value = match["name"], match["value"]
         option = options.get(name)
         if option is None and (switch := options.get(name.removeprefix("no-"))) is not None:
-            return f"{in_python(switch)}=False"
+            # a switch has no value
+            return " ".join(filter(None, (f"{in_python(switch)}=False", value)))
         word = as_keyword(name)
         if value is None:
             return word

@@ -363,7 +363,7 @@ REFUSED: dict[str, tuple[Callable[[Path, dict[str, Any]], dict[str, Any]], str]]
         "--on-bad is for labelled examples, and ",
     ),
     "seeds": (lambda path, options: {"seeds": 2}, "--seeds is for labelled examples, and "),
-    "no plain student": (lambda path, options: {"plain": False}, "--plain is for labelled exam"),
+    "no plain student": (lambda path, options: {"plain": False}, "--no-plain is for labelled"),
     "size of the cache": (
         lambda path, options: {"teaching": TeachingConfig(cache_gigabytes=1.0)},
         "--cache-gigabytes is for labelled examples, and ",

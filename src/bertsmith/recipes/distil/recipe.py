@@ -122,7 +122,9 @@ def _refuse_labelled(config: DistilConfig) -> None:
         # a store has a single training, so that 1 is true
         if not of_labelled or value == option.default or (counts_trainings and value == 1):
             continue
+        # a switch that is on by default is turned off
+        shown = f"--no-{option.name}" if value is False else option.shown
         raise ConfigError(
-            f"{option.shown} is for labelled examples, and {config.data} is a store",
+            f"{shown} is for labelled examples, and {config.data} is a store",
             remedy=f"give --general.{option.name}" if name in of_store else "leave it out",
         )
