@@ -66,61 +66,73 @@ class PieceTable:
         pieces = self.cut(word)
         return len(word) if pieces is None else len(pieces)
 
-    def savings(self, word: str, lengths: Sequence[int]) -> dict[str, int]:
-        """Return the candidate pieces that would change a word's split, with their savings.
+    def matches(self, word: str) -> bytearray:
+        """Return the length of the longest piece at each position of a word, 0 if there is none.
+
+        A word has up to 255 characters. Within its first piece, where no other one begins, it is 0
+        as well.
+        """
+        matches = bytearray(len(word))
+        matches[0] = self.end(word, 0)
+        for start in range(matches[0] or 1, len(word)):
+            matches[start] = self.end(word, start) - start
+        return matches
+
+
+_NO_SPLIT = 1 << 20  # more pieces than any word has
+
+
+class WordSplit:
+    """The split of a word by longest match first, from every position on."""
+
+    def __init__(self, word: str, matches: Sequence[int]) -> None:
+        """`matches` (characters,) are as those of `PieceTable.matches`."""
+        self._word, self._matches = word, matches
+        self._costs = costs = [0] * (len(word) + 1)
+        for start in range(len(word) - 1, (matches[0] or 1) - 1, -1):
+            match = matches[start]
+            costs[start] = costs[start + match] + 1 if match else _NO_SPLIT
+        costs[0] = costs[matches[0]] + 1 if matches[0] else _NO_SPLIT
+
+    def savings(self, lengths: Sequence[int]) -> dict[str, int]:
+        """Return the candidate pieces that would change the split, with their savings.
 
         `lengths` (characters,) are the lengths of the longest candidates at each position. Savings
         may be 0 or less. A word of one piece has no candidates.
         """
-        path = _Path(self, word)
-        whole = path.starts(0)
-        cost = len(word) if whole is None else len(whole)
+        word, costs, size = self._word, self._costs, len(self._word)
+        cost = min(costs[0], size)
         savings: dict[str, int] = {}
         before = start = 0
-        while start < len(word):
-            end = path.end(start)
-            for stop in range(end + 1, min(len(word), start + lengths[start]) + 1):
+        while start < size:
+            end, before = start + self._matches[start], before + 1
+            again = start > 0
+            for stop in range(end + 1, min(size, start + lengths[start]) + 1):
                 bare = word[start:stop]
                 piece = CONTINUES + bare if start else bare
+                # where a shorter one is not found again, no longer one is
+                again = again and word.find(bare, stop) >= 0
                 if piece not in savings:
-                    savings[piece] = cost - path.cost_after(before + 1, stop, bare if start else "")
+                    rest = self._cost_with(bare, stop) if again else costs[stop]
+                    savings[piece] = cost - (before + rest if rest < _NO_SPLIT else size)
             if end == start:
                 break
-            before, start = before + 1, end
+            start = end
         return savings
 
-
-class _Path:
-    """The split of one word from any position on, computed once for each position."""
-
-    def __init__(self, table: PieceTable, word: str) -> None:
-        self._table = table
-        self._word = word
-        self._ends: dict[int, int] = {}
-
-    def end(self, start: int) -> int:
-        end = self._ends.get(start)
-        if end is None:
-            end = self._ends[start] = self._table.end(self._word, start)
-        return end
-
-    def starts(self, start: int, more: str = "") -> list[int] | None:
-        """Return the piece starts from `start` on, with one more ## piece; None if none match."""
-        starts: list[int] = []
-        while start < len(self._word):
-            starts.append(start)
-            end = self.end(start)
-            if more and end < start + len(more) and self._word.startswith(more, start):
-                end = start + len(more)
-            if end == start:
-                return None
-            start = end
-        return starts
-
-    def cost_after(self, before: int, stop: int, more: str) -> int:
-        """Return the number of pieces of the word if `before` of them end at `stop`."""
-        rest = self.starts(stop, more)
-        return len(self._word) if rest is None else before + len(rest)
+    def _cost_with(self, more: str, start: int) -> int:
+        """Return the number of pieces from `start` on with one more ## piece."""
+        pieces, found = 0, self._word.find(more, start)
+        while found >= 0:
+            match = self._matches[start]
+            if start == found:
+                match = max(match, len(more))
+            if not match:
+                return _NO_SPLIT
+            start, pieces = start + match, pieces + 1
+            if found < start:
+                found = self._word.find(more, start)
+        return pieces + self._costs[start]
 
 
 def frequent_lengths(
@@ -183,14 +195,16 @@ class PieceMiner:
         observer: LearningObserver = SILENT,
     ) -> None:
         """A piece is a candidate if it occurs `rarest` times in words of several pieces."""
-        self._table = PieceTable(vocabulary)
+        table = PieceTable(vocabulary)
         self._words = [
             word
             for word in words
-            if len(word) <= MAX_WORD_LENGTH and self._table.end(word, 0) < len(word)
+            if len(word) <= MAX_WORD_LENGTH and table.end(word, 0) < len(word)
         ]
         self._counts = [words[word] for word in self._words]
         self._lengths, self._offsets = frequent_lengths(self._words, self._counts, rarest)
+        # of the pieces so far, at the same positions
+        self._matches = bytearray().join(map(table.matches, self._words))
         self._saved: dict[str, int] = {}
         # all words, each after a line break, to search for pieces
         self._flat = "".join(f"\n{word}" for word in self._words)
@@ -217,38 +231,39 @@ class PieceMiner:
             yield MinedPiece(piece=piece, saved=saved)
 
     def _add(self, piece: str) -> None:
-        before = [(number, self._savings(number)) for number in self._cut_by(piece)]
-        self._table.add(piece)
+        places = list(self._longest_at(piece))
+        before = {number: self._savings(number) for number, _ in places}
+        for _, place in places:
+            self._matches[place] = len(piece.removeprefix(CONTINUES))
         changed: set[str] = set()
-        for number, old in before:
+        for number, old in before.items():
             changed |= self._record(number, self._savings(number), old)
         del self._saved[piece]
         for other in sorted(changed - {piece}):
             if (saved := self._saved[other]) > 0:
                 heapq.heappush(self._heap, (-saved, other))
 
-    def _cut_by(self, piece: str) -> Iterator[int]:
-        """Yield the words in which a new piece would be the longest match at some position.
+    def _longest_at(self, piece: str) -> Iterator[tuple[int, int]]:
+        """Yield the places where a new piece would be the longest match, each after its word.
 
         Even if it does not change a word, it may change what another piece would save.
         """
         bare, continues_word = piece.removeprefix(CONTINUES), piece.startswith(CONTINUES)
-        piece_text, last = bare if continues_word else f"\n{bare}", -1
+        piece_text = bare if continues_word else f"\n{bare}"
         position = self._flat.find(piece_text)
         while position >= 0:
             at = position if continues_word else position + 1
             number = bisect_right(self._begins, at) - 1
-            start = at - self._begins[number]
-            stop = start + len(bare)
-            fits = number > last and (start > 0) == continues_word
-            if fits and self._table.end(self._words[number], start) < stop:
-                last = number
-                yield number
+            start, place = at - self._begins[number], at - number - 1
+            reached = not start or start >= self._matches[self._offsets[number]]
+            if reached and (start > 0) == continues_word and self._matches[place] < len(bare):
+                yield number, place
             position = self._flat.find(piece_text, position + 1)
 
     def _savings(self, number: int) -> dict[str, int]:
         word, start = self._words[number], self._offsets[number]
-        return self._table.savings(word, self._lengths[start : start + len(word)])
+        stop = start + len(word)
+        return WordSplit(word, self._matches[start:stop]).savings(self._lengths[start:stop])
 
     def _record(self, number: int, new: Mapping[str, int], old: Mapping[str, int]) -> set[str]:
         """Replace a word's savings of its candidates; return the candidates that gained."""
