@@ -12,6 +12,8 @@ from transformers import AutoTokenizer, BertTokenizer, BertTokenizerFast
 
 from bertsmith.core.errors import DiskError, ModelFolderError, UserError, VocabularyError
 from bertsmith.tokens.basic import BasicRules
+from bertsmith.tokens.folder.added import FolderTokens
+from bertsmith.tokens.folder.files import FolderFiles, check_added
 from bertsmith.tokens.tokenizer import Tokenizer
 from bertsmith.tokens.vocabulary import SPECIALS
 
@@ -276,3 +278,43 @@ def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(UserError, match="taken"):
         Tokenizer(UPPER, BasicRules(lowercase=False)).save(tmp_path / "taken")
+
+
+class Compared(str):
+    """A text that counts how often one is compared with another."""
+
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.times += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+class Files(FolderFiles):
+    """A folder in memory."""
+
+    def __init__(self, contents: dict[str, dict[str, object]]) -> None:
+        super().__init__(Path("model"))
+        self._contents = contents
+
+    def json(self, name: str) -> dict[str, object]:
+        return self._contents.get(name, {})
+
+
+def test_thousands_of_added_tokens_are_not_searched_for_each_in_all() -> None:
+    def tokens(what: str) -> list[Compared]:
+        return [Compared(f"[{what}{number}]") for number in range(500)]
+
+    files: dict[str, dict[str, object]] = {
+        "special_tokens_map.json": {"additional_special_tokens": tokens("E")},
+        "tokenizer_config.json": {"additional_special_tokens": [*tokens("E"), *tokens("F")]},
+        "added_tokens.json": {token: 5 + n for n, token in enumerate(tokens("E") + tokens("G"))},
+    }
+    Compared.times = 0
+    more = FolderTokens(Files(files), SPECIALS).more
+    added: dict[str, object] = {token: {} for token in (*tokens("G"), *tokens("E"))}
+    check_added(added, SPECIALS, Path("model"), blanks=False, normalizes=False, more=more)
+    assert len(more) == 1500
+    assert Compared.times < 50_000

@@ -41,10 +41,10 @@ class FolderTokens:
         self._table = files.json(SETTINGS_FILE).get(_TABLE)
         self._compiled = _compiled(files)
         # with a table the names beside it are not read
-        self._named = [] if self._table else self._further_names(SPECIALS_FILE)
-        self._named += [
-            token for token in self._further_names(SETTINGS_FILE) if token not in self._named
-        ]
+        named = [] if self._table else self._further_names(SPECIALS_FILE)
+        beside = frozenset(named)
+        named += [name for name in self._further_names(SETTINGS_FILE) if name not in beside]
+        self._named, self._names = named, frozenset(named)
         self._stated, self._where = self._read()
         self.more = sorted({*self._contents(), *self._named} - set(specials))
         """The tokens that are not special tokens of the kind."""
@@ -65,7 +65,7 @@ class FolderTokens:
 
     def _plain(self, token: str) -> Entry:
         """Return the entry of a token whose flags no file states."""
-        special = token in self._specials or token in self._named
+        special = token in self._specials or token in self._names
         flags = dict.fromkeys(_FLAGS, False)
         return {"content": token, **flags, "normalized": not special, "special": special}
 

@@ -321,14 +321,15 @@ def check_added(
     `normalizes` text, none may be matched in the normalized text. There may be no other added
     tokens than these and `more`.
     """
-    if foreign := sorted(set(added) - {*specials, *more}):
+    further = frozenset(more)
+    if foreign := sorted(set(added) - {*specials, *further}):
         raise ModelFolderError(
             f"the token {foreign[0][:50]!r} was added to the vocabulary",
             where=where,
             remedy=_NOT_ADDED,
         )
     for token, entry in added.items():
-        if token in more:
+        if token in further:
             continue
         flags = ["single_word", *(["normalized"] if normalizes else [])]
         if blanks:
