@@ -11,7 +11,7 @@ import pytest
 from bertsmith.core.errors import VocabularyError
 from bertsmith.tokens.basic import BasicRules
 from bertsmith.tokens.learning import counting
-from bertsmith.tokens.learning.counting import WordCounter, measure_fit
+from bertsmith.tokens.learning.counting import BoundedCounter, WordCounter, measure_fit
 from bertsmith.tokens.learning.unigram import learn_unigram
 from bertsmith.tokens.learning.wordpiece import learn_wordpiece
 from bertsmith.tokens.tokenizer import Tokenizer
@@ -100,6 +100,25 @@ def test_counting_forgets_the_rarest_when_full(monkeypatch: pytest.MonkeyPatch) 
     counts = count_words(["a a a b b c", "d", "a e"], BasicRules(lowercase=True))
     assert counts["a"] == 4
     assert len(counts) <= 3
+
+
+def test_counting_when_full_looks_at_new_words_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All two million were looked at again for nearly every text."""
+    monkeypatch.setattr(counting, "_MAX_CHUNKS", 500)
+    looked_at = 0
+
+    def size(chunk: str) -> int:
+        nonlocal looked_at
+        looked_at += 1
+        return len(chunk)
+
+    counter = BoundedCounter(size=size)
+    counter.add([f"often{number}" for number in range(498)] * 3)
+    for number in range(500):
+        counter.add([f"new{number}", f"once{number}"] + [f"twice{number}"] * (number % 3))
+    assert len(counter.counts) <= 500
+    assert sum(chunk.startswith("often") for chunk in counter.counts) == 498
+    assert looked_at < 5000
 
 
 def test_long_words_are_bounded_by_their_letters() -> None:

@@ -329,22 +329,37 @@ class BoundedCounter:
         self._most = MAX_LETTERS if letters is None else letters
         self._size = size
         self._letters = 0
+        # how many of the first entries have more than this number, so that none is looked at twice
+        self._more_frequent: dict[int, int] = {}
 
     def add(self, chunks: Iterable[str]) -> None:
         """Count some chunks of text."""
         known = len(self.counts)
         self.counts.update(chunks)
-        new = islice(reversed(self.counts), len(self.counts) - known)
-        self._letters += sum(map(self._size, new))
+        self._letters += sum(map(self._size, self._newest(len(self.counts) - known)))
         lowest = 1
         while len(self.counts) > _MAX_CHUNKS or self._letters > self._most:
-            for rare in range(lowest // 2 + 1, lowest + 1):
-                every = "".join(chunk for chunk, n in self.counts.items() if n == rare)
-                for character, number in Counter(every).items():
-                    self.forgotten[character] += rare * number
-            self.counts = Counter({chunk: n for chunk, n in self.counts.items() if n > lowest})
-            self._letters = sum(map(self._size, self.counts))
+            self._forget(lowest)
             lowest *= 2
+
+    def _forget(self, lowest: int) -> None:
+        """Drop the entries that were counted up to `lowest` times."""
+        newest = self._newest(len(self.counts) - self._more_frequent.get(lowest, 0))
+        rare = [chunk for chunk in newest if self.counts[chunk] <= lowest]
+        rare.reverse()
+        for number in range(lowest // 2 + 1, lowest + 1):
+            every = "".join(chunk for chunk in rare if self.counts[chunk] == number)
+            for character, times in Counter(every).items():
+                self.forgotten[character] += number * times
+        for chunk in rare:
+            self.counts.pop(chunk)
+        self._letters -= sum(map(self._size, rare))
+        for level in (lowest, *(each for each in self._more_frequent if each < lowest)):
+            self._more_frequent[level] = len(self.counts)
+
+    def _newest(self, number: int) -> Iterator[str]:
+        """Yield the latest entries, the last one first."""
+        return islice(reversed(self.counts), number)
 
     def characters(self) -> Counter[str]:
         """Return the count of each character, including dropped chunks."""
