@@ -573,7 +573,10 @@ def read_json(
     if values is not None and sum(map(raw.count, (b",", b"[", b"{"))) > values:
         raise error(f"holds more than {values:,} values", where=path, remedy=remedy)
     try:
-        data = parse_json(raw)
+        written = raw.decode("utf-8")
+        # the largest files would not fit beside their values
+        del raw
+        data = parse_json(written)
     except json.JSONDecodeError as damage:
         raise error(
             f"not JSON: {damage.msg}", where=path, line=damage.lineno, remedy=remedy

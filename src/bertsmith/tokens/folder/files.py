@@ -17,7 +17,7 @@ from bertsmith.tokens.vocabulary import MAX_PIECES, Pieces
 
 # large enough for a million pieces with scores, each in a list of its own, small enough that
 # malformed JSON stays below a gigabyte
-MAX_FILE_BYTES, MAX_VALUES = 80 * 2**20, 3_100_000
+MAX_FILE_BYTES, MAX_VALUES = 64 * 2**20, 3_100_000
 
 ErrorKind = type[VocabularyError | ModelFolderError]
 
