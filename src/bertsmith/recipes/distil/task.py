@@ -140,10 +140,8 @@ def _read(
     What auto stands for in the settings is what it was when the run in the folder began.
     """
     network, file = read_config(config.teacher), str(config.data)
-    trained, several = (
-        network.preprocessing,
-        network.labels if network.predicts == "classes" else (),
-    )
+    trained = network.preprocessing
+    several = network.labels if network.predicts == "classes" else ()
     reading = reading_as_trained(
         config.settings.reading, trained, file, labelled=True, several=several
     )
