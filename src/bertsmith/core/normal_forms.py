@@ -15,7 +15,7 @@ _LONG_RUN = re.compile(r"[^\w\s]{1000,}")
 def normalize(form: Literal["NFC", "NFD", "NFKC", "NFKD"], text: str) -> str:
     """Return a text in a normal form, as `unicodedata.normalize` does.
 
-    That sorts the marks of a letter by insertion: of 64,000 it takes 6 s, of twice as many 24.
+    That sorts the marks of a letter by insertion: of 40,000 it takes 2.4 s, of 64,000 6.
     """
     if not text.isascii() and _LONG_RUN.search(text):
         text = _LONG_RUN.sub(partial(_ordered, "NFKD" if "K" in form else "NFD"), text)
